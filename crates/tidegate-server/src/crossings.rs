@@ -1,17 +1,22 @@
 //! Thresholds that charges crossed: logged, remembered for the dashboard, and handed to the webhook.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
-use tidegate::{Key, Micros, Name, ThresholdEvent};
+use prometheus_client::metrics::gauge::Gauge;
+use tidegate::{Micros, Name, ThresholdEvent};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use crate::buffered::{Buffered, Held};
 use crate::refused::shown;
 
 /// The latest crossings that are remembered.
 pub(crate) const MAX_RECENT: usize = 100;
+
+/// Bytes of keys and bodies of all events that wait for the webhook.
+const MAX_WAITING: usize = 16 << 20;
 
 /// Crossings that are logged in a second; further ones are only counted.
 const MAX_LOGGED_A_SECOND: u32 = 100;
@@ -20,7 +25,7 @@ const MAX_LOGGED_A_SECOND: u32 = 100;
 #[derive(Clone, Debug)]
 pub(crate) struct Crossing {
     pub(crate) rule: Name,
-    pub(crate) key: Key<'static>,
+    pub(crate) key: String,
     pub(crate) percent: u8,
     pub(crate) used: u64,
     pub(crate) capacity: u64,
@@ -29,17 +34,30 @@ pub(crate) struct Crossing {
     pub(crate) shadow: bool,
 }
 
+/// A crossing on its way to the webhook, and its part of the room for them.
+pub(crate) type HandedOver = (Crossing, Held);
+
 /// What becomes of crossings.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Crossings {
     recent: Mutex<Recent>,
-    webhook: OnceLock<mpsc::Sender<Crossing>>,
+    webhook: OnceLock<mpsc::Sender<HandedOver>>,
+    room: Arc<Buffered>,
     /// Those for which the webhook had no room.
     pub(crate) dropped: Counter,
 }
 
+impl Default for Crossings {
+    fn default() -> Crossings {
+        let dropped = Counter::default();
+        let room = Buffered::new(MAX_WAITING, Gauge::default(), dropped.clone());
+        Crossings { recent: Mutex::default(), webhook: OnceLock::new(), room, dropped }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Recent {
+    /// With keys as they are shown.
     latest: VecDeque<Crossing>,
     second: u64,
     logged: u32,
@@ -47,16 +65,16 @@ struct Recent {
 
 impl Crossings {
     /// Hands all further crossings to a webhook.
-    pub(crate) fn send_to(&self, webhook: mpsc::Sender<Crossing>) {
+    pub(crate) fn send_to(&self, webhook: mpsc::Sender<HandedOver>) {
         // A server has one webhook.
         let _ = self.webhook.set(webhook);
     }
 
     /// Takes note of a crossing. It waits for nothing.
     pub(crate) fn add(&self, event: &ThresholdEvent<'_>) {
-        let crossing = Crossing {
+        let crossing = |key| Crossing {
             rule: event.rule.clone(),
-            key: event.key.clone().into_owned(),
+            key,
             percent: event.percent,
             used: event.used,
             capacity: event.capacity,
@@ -64,19 +82,28 @@ impl Crossings {
             resets_at: event.at.saturating_add(Micros::from_duration(event.reset_after)),
             shadow: event.shadow,
         };
-        if let Some(webhook) = self.webhook.get()
-            && webhook.try_send(crossing.clone()).is_err()
-            && self.dropped.inc() == 0
-        {
-            warn!("the webhook has no room for another event; further ones are only counted");
+        if let Some(webhook) = self.webhook.get() {
+            self.hand_over(webhook, crossing(event.key.to_string()));
         }
-        let logged = self.remember(crossing);
+        let logged = self.remember(crossing(shown(event.key)));
         if logged < MAX_LOGGED_A_SECOND {
             let (rule, key, threshold) = (event.rule, shown(event.key), format_args!("{}%", event.percent));
             let (used, capacity, shadow) = (event.used, event.capacity, event.shadow);
             info!(%rule, key, %threshold, used, capacity, shadow, "a threshold was crossed");
         } else if logged == MAX_LOGGED_A_SECOND {
             warn!("many thresholds are crossed; for a second, further ones are only counted");
+        }
+    }
+
+    /// Hands a crossing to the webhook, or counts it as dropped.
+    fn hand_over(&self, webhook: &mpsc::Sender<HandedOver>, crossing: Crossing) {
+        let (dropped_before, held) = (self.dropped.get(), self.room.hold(0));
+        // The room counts what it has none for.
+        if held.add(crossing.key.len()).is_ok() && webhook.try_send((crossing, held)).is_err() {
+            self.dropped.inc();
+        }
+        if dropped_before == 0 && self.dropped.get() > 0 {
+            warn!("the webhook has no room for another event; further ones are only counted");
         }
     }
 
@@ -102,8 +129,6 @@ impl Crossings {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::Arc;
-
     use tidegate::{Event, Limit, Limiter, Observer, Rule};
 
     use super::*;
@@ -119,6 +144,24 @@ mod tests {
     }
 
     #[test]
+    fn long_keys_are_remembered_as_they_are_shown_and_go_whole_to_the_webhook_while_there_is_room() {
+        const LONG: usize = 256 * 1024;
+        let crossings = Arc::<Crossings>::default();
+        let (sender, mut receiver) = mpsc::channel(1_024);
+        crossings.send_to(sender);
+        let rule = Rule::new("api", Limit::per_hour(1)).notify([100]).unwrap();
+        let limiter = Limiter::builder(rule).observer(Notes(Arc::clone(&crossings))).build().unwrap();
+        let key = |number: u64| format!("{number:06}{}", "k".repeat(LONG - 6));
+        assert!((0..200).all(|number| limiter.allow(key(number))));
+        assert!(crossings.recent().iter().all(|crossing| crossing.key.len() < 1_000));
+        let room = (16 << 20) / LONG as u64;
+        assert_eq!(crossings.dropped.get(), 200 - room);
+        assert_eq!(receiver.try_recv().unwrap().0.key, key(0));
+        assert!((200..202).all(|number| limiter.allow(key(number))));
+        assert_eq!(crossings.dropped.get(), 200 - room + 1, "there is room for one more again");
+    }
+
+    #[test]
     fn the_latest_are_remembered_and_what_the_webhook_has_no_room_for_is_counted() {
         let crossings = Arc::<Crossings>::default();
         let (sender, mut receiver) = mpsc::channel(10);
@@ -129,10 +172,10 @@ mod tests {
             assert!(limiter.allow(number));
         }
         let recent = crossings.recent();
-        assert_eq!((recent.len(), recent[0].key.to_string()), (MAX_RECENT, (2 * MAX_RECENT - 1).to_string()));
+        assert_eq!((recent.len(), recent[0].key.clone()), (MAX_RECENT, (2 * MAX_RECENT - 1).to_string()));
         assert_eq!((recent[0].percent, recent[0].used, recent[0].capacity), (100, 1, 1));
         assert!(recent[0].resets_at > recent[0].at);
         assert_eq!(crossings.dropped.get(), 2 * MAX_RECENT as u64 - 10);
-        assert_eq!(receiver.try_recv().unwrap().key.to_string(), "0");
+        assert_eq!(receiver.try_recv().unwrap().0.key, "0");
     }
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use tidegate::{Event, Key, Limit, Micros, Name, Observer, ReservationStep};
 
+use crate::refused::shown;
+
 /// Parts that are locked one by one.
 const PARTS: usize = 16;
 
@@ -19,13 +21,13 @@ const MAX_PER_PART: usize = 1_000;
 /// For how long the stores of this server remember an id that does not say it.
 const USUALLY: Duration = Duration::from_secs(300);
 
-/// A reservation that is open.
+/// A reservation that is open; its id and its key as they are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    pub(crate) id: Box<str>,
+    pub(crate) id: String,
     /// The rule that had least left, and the key that it counts by.
     pub(crate) rule: Name,
-    pub(crate) key: Key<'static>,
+    pub(crate) key: String,
     pub(crate) cost: u64,
     pub(crate) since: Micros,
     pub(crate) expires: Micros,
@@ -41,7 +43,8 @@ pub(crate) struct Reservations {
 
 #[derive(Debug, Default)]
 struct Part {
-    open: HashMap<Box<str>, Held>,
+    /// By the hashes of their ids.
+    open: HashMap<u64, Held>,
     expired: u64,
 }
 
@@ -73,7 +76,11 @@ impl Reservations {
             part.sweep(now);
             seen.open += part.open.len() as u64;
             seen.expired += part.expired;
-            seen.oldest.extend(part.open.values().cloned());
+            if most > 0 {
+                let mut open: Vec<&Held> = part.open.values().collect();
+                open.sort_unstable_by_key(|held| held.since);
+                seen.oldest.extend(open.into_iter().take(most).cloned());
+            }
         }
         seen.oldest.sort_unstable_by(|one, other| (one.since, &one.id).cmp(&(other.since, &other.id)));
         seen.oldest.truncate(most);
@@ -87,7 +94,8 @@ impl Observer for Reservations {
         if !decision.is_allowed() || decision.is_repeated() {
             return;
         }
-        let part = &self.parts[self.hasher.hash_one(reservation.id) as usize % PARTS];
+        let hash = self.hasher.hash_one(reservation.id);
+        let part = &self.parts[hash as usize % PARTS];
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         match reservation.step {
             ReservationStep::Reserve => {
@@ -101,22 +109,22 @@ impl Observer for Reservations {
                 let permit = decision.limit().filter(Limit::is_in_flight).map(|limit| limit.period());
                 let lasts = Micros::from_duration(permit.or(reservation.lasts).unwrap_or(USUALLY));
                 let held = Held {
-                    id: reservation.id.into(),
+                    id: shown(&Key::from(reservation.id)),
                     rule: decision.rule().clone(),
-                    key: event.key.clone().into_owned(),
+                    key: shown(event.key),
                     cost: event.cost,
                     since: at,
                     expires: at.saturating_add(lasts),
                     lasts,
                 };
-                part.open.insert(reservation.id.into(), held);
+                part.open.insert(hash, held);
             }
             ReservationStep::Renew => {
-                if let Some(held) = part.open.get_mut(reservation.id) {
+                if let Some(held) = part.open.get_mut(&hash) {
                     held.expires = at.saturating_add(held.lasts);
                 }
             }
-            ReservationStep::Settle | ReservationStep::Release => drop(part.open.remove(reservation.id)),
+            ReservationStep::Settle | ReservationStep::Release => drop(part.open.remove(&hash)),
             _ => {}
         }
     }
@@ -147,7 +155,7 @@ mod tests {
         let _ = limiter.check(ask("a")).unwrap();
         let _ = limiter.check(Request::new("bob").id("no reservation")).unwrap();
         let seen = held.seen(now(), 2);
-        let oldest: Vec<_> = seen.oldest.iter().map(|held| (&*held.id, held.key.to_string())).collect();
+        let oldest: Vec<_> = seen.oldest.iter().map(|held| (&*held.id, held.key.clone())).collect();
         assert_eq!((seen.open, oldest), (3, vec![("a", "alice".into()), ("b", "alice".into())]));
         let _ = limiter.settle(ask("b"), 1).unwrap();
         let _ = limiter.renew(ask("a")).unwrap();
@@ -156,6 +164,25 @@ mod tests {
         assert_eq!((seen.open, seen.expired, &*seen.oldest[0].id), (1, 1, "a"));
         let _ = limiter.release(ask("a")).unwrap();
         assert_eq!(held.seen(now(), 2).open, 0);
+    }
+
+    #[test]
+    fn long_ids_and_keys_are_kept_as_they_are_shown_and_a_count_copies_none() {
+        const LONG: usize = 64 * 1024;
+        let held = Arc::<Reservations>::default();
+        let limiter = Limiter::builder(Limit::per_hour(1_000)).observer(Arc::clone(&held)).build().unwrap();
+        let now = || limiter.store().clock().now();
+        let ids = [1, 2, 3].map(|last| format!("{}{last}", "i".repeat(LONG)));
+        let key = "k".repeat(LONG);
+        for id in &ids {
+            let _ = limiter.check(Request::new(&*key).id(id).reserves()).unwrap();
+        }
+        let seen = held.seen(now(), 2);
+        assert_eq!((seen.open, seen.oldest.len()), (3, 2));
+        assert!(seen.oldest.iter().all(|held| held.id.len() + held.key.len() < 1_000));
+        assert_eq!(allocation_counter::measure(|| drop(held.seen(now(), 0))).count_total, 0);
+        let _ = limiter.release(Request::new(&*key).id(&ids[1]).reserves()).unwrap();
+        assert_eq!(held.seen(now(), 0).open, 2);
     }
 
     #[test]

@@ -52,7 +52,8 @@ pub struct Refused {
 }
 
 struct Seen {
-    counts: Top<(Name, Key<'static>)>,
+    /// With keys as they are shown.
+    counts: Top<(Name, String)>,
     recent: Recent,
 }
 
@@ -73,7 +74,7 @@ impl Refused {
         };
         let Refusal { rule, key, .. } = refusal;
         let hash = self.hasher.hash_one((rule.as_str(), key.is_composite(), key.as_bytes()));
-        seen.counts.count(hash, || ((*rule).clone(), (*key).clone().into_owned()));
+        seen.counts.count(hash, || ((*rule).clone(), shown(key)));
         seen.recent.add(hash, refusal);
     }
 
@@ -82,7 +83,7 @@ impl Refused {
     pub(crate) fn top(&self, most: usize) -> Vec<(Name, String, u64, u64)> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let first = seen.counts.iter().take(most);
-        first.map(|entry| (entry.item.0.clone(), shown(&entry.item.1), entry.count, entry.error)).collect()
+        first.map(|entry| (entry.item.0.clone(), entry.item.1.clone(), entry.count, entry.error)).collect()
     }
 
     /// Who was refused last, the latest first.
@@ -166,6 +167,19 @@ mod tests {
             assert!(count - error <= truth && truth <= *count, "{count} - {error}, in truth {truth}");
         }
         assert_eq!(refused.top(usize::MAX).len(), MAX_REFUSED);
+    }
+
+    #[test]
+    fn long_keys_are_told_apart_and_kept_as_they_are_shown() {
+        let refused = Refused::default();
+        for last in 0..3 {
+            count(&refused, &RULE, format!("{}{last}", "k".repeat(64 * 1024)));
+        }
+        let seen = refused.seen.lock().expect("no panic");
+        let counted: Vec<usize> = seen.counts.iter().map(|entry| entry.item.1.len()).collect();
+        let recent = seen.recent.latest_first().into_iter().map(|refusal| refusal.key.len());
+        let all: Vec<usize> = counted.into_iter().chain(recent).collect();
+        assert!(all.len() == 6 && all.iter().all(|length| *length < 1_000), "{all:?}");
     }
 
     #[test]

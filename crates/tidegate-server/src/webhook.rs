@@ -10,6 +10,7 @@ mod message;
 mod queue;
 mod target;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use tracing::{error, info, warn};
 use self::message::{Message, Signer};
 use self::queue::Queue;
 use self::target::{Attempt, Target};
-use crate::crossings::Crossing;
+use crate::crossings::HandedOver;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 
@@ -101,6 +102,7 @@ impl Webhook {
             to: Arc::new((target, signer)),
             metrics: Arc::clone(metrics),
             pauses,
+            hasher: RandomState::new(),
             queue: Queue::default(),
             attempts: JoinSet::new(),
             is_gone: false,
@@ -124,6 +126,7 @@ struct Deliveries {
     to: Arc<(Target, Signer)>,
     metrics: Arc<Metrics>,
     pauses: Pauses,
+    hasher: RandomState,
     queue: Queue,
     attempts: JoinSet<(Message, Attempt)>,
     /// The receiver said that it wants no more.
@@ -132,7 +135,7 @@ struct Deliveries {
 
 impl Deliveries {
     /// Delivers until the end, and says how many events are left.
-    async fn run(mut self, mut events: mpsc::Receiver<Crossing>, finish: CancellationToken) -> usize {
+    async fn run(mut self, mut events: mpsc::Receiver<HandedOver>, finish: CancellationToken) -> usize {
         let mut end: Option<Instant> = None;
         loop {
             while self.attempts.len() < MAX_AT_A_TIME
@@ -151,7 +154,7 @@ impl Deliveries {
             let next = self.queue.next_retry();
             let wakes_at = [next, end].into_iter().flatten().min();
             tokio::select! {
-                Some(event) = events.recv() => self.add(&event),
+                Some(event) = events.recv() => self.add(event),
                 Some(Ok((message, attempt))) = self.attempts.join_next(), if !self.attempts.is_empty() => {
                     self.conclude(message, attempt);
                 }
@@ -163,12 +166,17 @@ impl Deliveries {
         }
     }
 
-    fn add(&mut self, event: &Crossing) {
+    fn add(&mut self, (crossing, held): HandedOver) {
         if self.is_gone || self.queue.len() + self.attempts.len() >= MAX_QUEUED {
             self.metrics.crossings.dropped.inc();
             return;
         }
-        self.queue.add(Message::new(event));
+        let message = Message::new(&crossing, self.hasher.hash_one(&crossing.key), held);
+        // From now on there is its body in the place of the key; what has no room for it counts as dropped.
+        message.held.shrink_to(0);
+        if message.held.add(message.body.len()).is_ok() {
+            self.queue.add(message);
+        }
     }
 
     fn conclude(&mut self, mut message: Message, attempt: Attempt) {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use tidegate::store::Store;
-use tidegate::{Key, Micros, Name, Policy, Rule};
+use tidegate::{Micros, Name, Policy, Rule};
 use tidegate_redis::{RedisStore, Statistics};
 
 use crate::app::App;
@@ -15,7 +15,7 @@ use crate::history::Latency;
 use crate::json::micros;
 use crate::metrics::{Reading, RuleCounts};
 use crate::policy::PolicyState;
-use crate::refused::{self, RecentRefusal};
+use crate::refused::RecentRefusal;
 use crate::request_document::RequestDocument;
 use crate::store::{AnyStore, Health};
 
@@ -301,9 +301,9 @@ fn latency(protocol: &str, reading: Reading) -> LatencyPicture {
 
 fn reservations(app: &App, now: Micros) -> ReservationsPicture {
     let held = |held: &Held| HeldPicture {
-        id: refused::shown(&Key::from(&*held.id)),
+        id: held.id.clone(),
         rule: held.rule.as_str().into(),
-        key: refused::shown(&held.key),
+        key: held.key.clone(),
         cost: held.cost,
         since_us: held.since.get(),
         expires_us: held.expires.get(),
@@ -316,7 +316,7 @@ fn of_crossing(crossing: &Crossing) -> CrossingPicture {
     CrossingPicture {
         at_us: crossing.at.get(),
         rule: crossing.rule.as_str().into(),
-        key: refused::shown(&crossing.key),
+        key: crossing.key.clone(),
         threshold: crossing.percent,
         used: crossing.used,
         limit: crossing.capacity,
@@ -340,7 +340,7 @@ fn of_refusal(refusal: &RecentRefusal) -> RefusalPicture {
     RefusalPicture {
         at_us: refusal.at.get(),
         rule: refusal.rule.as_str().into(),
-        key: refused::shown(&refusal.key),
+        key: refusal.key.clone(),
         times: refusal.times,
         cost: refusal.cost,
         limit: refusal.capacity,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use tidegate::{Key, Limit, Micros, Name, Request};
 
-use super::Refusal;
+use super::{Refusal, shown};
 use crate::request_document::RequestDocument;
 
 /// Keys that are remembered at a time.
@@ -21,7 +21,8 @@ const MAX_REMEMBERED: usize = 4_096;
 #[derive(Clone, Debug)]
 pub(crate) struct RecentRefusal {
     pub(crate) rule: Name,
-    pub(crate) key: Key<'static>,
+    /// As it is shown.
+    pub(crate) key: String,
     /// How often the key was refused since it has an entry here.
     pub(crate) times: u64,
     pub(crate) cost: u64,
@@ -85,7 +86,7 @@ impl Recent {
             (known.retry_after, known.at, known.number) = (retry_after, at, number);
             return;
         }
-        let (rule, key, again) = (rule.clone(), key.clone().into_owned(), again());
+        let (rule, key, again) = (rule.clone(), shown(key), again());
         let latest = RecentRefusal { rule, key, times: 1, cost, capacity, retry_after, at, again, limit, number };
         if self.refusals.len() < MAX_RECENT {
             self.refusals.push(latest);
@@ -123,7 +124,7 @@ mod tests {
         for _ in 0..1_000 {
             add(&mut recent, 8);
         }
-        let seen: Vec<(String, u64)> = recent.latest_first().iter().map(|it| (it.key.to_string(), it.times)).collect();
+        let seen: Vec<(String, u64)> = recent.latest_first().iter().map(|it| (it.key.clone(), it.times)).collect();
         assert_eq!(seen, [("8".to_owned(), 1_000), ("7".to_owned(), 1)]);
         for number in 100..300 + MAX_RECENT as u64 {
             add(&mut recent, number);
@@ -131,8 +132,8 @@ mod tests {
         }
         assert_eq!(recent.refusals.len(), MAX_RECENT);
         let latest = &recent.latest_first()[0];
-        assert_eq!((latest.key.to_string(), latest.times), ("8".to_owned(), 1_000 + 200 + MAX_RECENT as u64));
-        assert!(recent.latest_first().iter().all(|it| it.key.to_string() != "7"));
+        assert_eq!((latest.key.as_str(), latest.times), ("8", 1_000 + 200 + MAX_RECENT as u64));
+        assert!(recent.latest_first().iter().all(|it| it.key != "7"));
     }
 
     #[test]

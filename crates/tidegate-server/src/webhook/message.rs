@@ -15,6 +15,7 @@ use tidegate::Micros;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::buffered::Held;
 use crate::crossings::Crossing;
 
 /// How many bytes a secret may have.
@@ -36,9 +37,11 @@ pub struct SecretError;
 pub(super) struct Message {
     /// The same in every attempt: receivers tell by it what they have seen.
     pub(super) id: String,
-    /// Whose events are kept in their order.
-    pub(super) line: Box<[u8]>,
+    /// The hash of the key, whose events are kept in their order.
+    pub(super) line: u64,
     pub(super) body: Bytes,
+    /// Its part of the room for events that wait.
+    pub(super) held: Held,
     pub(super) attempts: u32,
 }
 
@@ -52,7 +55,7 @@ struct Body<'a> {
 #[derive(Serialize)]
 struct Data<'a> {
     rule: &'a str,
-    key: String,
+    key: &'a str,
     /// In percent of the capacity.
     threshold: u8,
     used: u64,
@@ -62,13 +65,13 @@ struct Data<'a> {
 }
 
 impl Message {
-    pub(super) fn new(crossing: &Crossing) -> Message {
+    pub(super) fn new(crossing: &Crossing, line: u64, held: Held) -> Message {
         let body = Body {
             r#type: "threshold.crossed",
             timestamp: written(crossing.at),
             data: Data {
                 rule: crossing.rule.as_str(),
-                key: crossing.key.to_string(),
+                key: &crossing.key,
                 threshold: crossing.percent,
                 used: crossing.used,
                 capacity: crossing.capacity,
@@ -81,7 +84,7 @@ impl Message {
         let _ = SystemRandom::new().fill(&mut random);
         let id = format!("msg_{:032x}", u128::from_le_bytes(random));
         let body = serde_json::to_vec(&body).unwrap_or_default().into();
-        Message { id, line: crossing.key.as_bytes().into(), body, attempts: 0 }
+        Message { id, line, body, held, attempts: 0 }
     }
 }
 

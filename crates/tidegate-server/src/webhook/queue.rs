@@ -10,7 +10,7 @@ use super::message::Message;
 #[derive(Default)]
 pub(super) struct Queue {
     /// Those that wait for an earlier one of their key, which is ready, pauses or is tried.
-    lines: HashMap<Box<[u8]>, VecDeque<Message>>,
+    lines: HashMap<u64, VecDeque<Message>>,
     ready: VecDeque<Message>,
     pausing: HashMap<u64, Message>,
     /// When each pause ends, by the number of its event.
@@ -27,7 +27,7 @@ impl Queue {
                 self.waiting += 1;
             }
             None => {
-                self.lines.insert(message.line.clone(), VecDeque::new());
+                self.lines.insert(message.line, VecDeque::new());
                 self.ready.push_back(message);
             }
         }

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::buffered::Buffered;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const QUICK: Pauses = Pauses { first: Duration::from_millis(1), longest: Duration::from_millis(4) };
@@ -155,25 +156,26 @@ async fn one_key_that_fails_holds_back_no_other() {
     let mut queue = Queue::default();
     let message = |line: u8, number: u32| Message {
         id: String::new(),
-        line: [line].into(),
+        line: line.into(),
         body: Default::default(),
+        held: Buffered::new(0, Default::default(), Default::default()).hold(0),
         attempts: number,
     };
     (1..=3).for_each(|number| queue.add(message(b'a', number)));
     queue.add(message(b'b', 1));
     let first = queue.take().expect("a message");
-    assert_eq!((first.line[0], first.attempts, queue.len()), (b'a', 1, 3));
+    assert_eq!((first.line, first.attempts, queue.len()), (b'a'.into(), 1, 3));
     let now = Instant::now();
     queue.retry(first, now + Duration::from_secs(1));
     let other = queue.take().expect("a message");
-    assert_eq!((other.line[0], queue.take().is_none(), queue.next_retry().is_some()), (b'b', true, true));
+    assert_eq!((other.line, queue.take().is_none(), queue.next_retry().is_some()), (b'b'.into(), true, true));
     queue.done(&other);
     queue.wake(now);
     assert!(queue.take().is_none(), "its pause is not over");
     queue.wake(now + Duration::from_secs(1));
     for number in 1..=3 {
         let message = queue.take().expect("a message");
-        assert_eq!((message.line[0], message.attempts, queue.take().is_none()), (b'a', number, true));
+        assert_eq!((message.line, message.attempts, queue.take().is_none()), (b'a'.into(), number, true));
         queue.done(&message);
     }
     assert!(queue.is_empty() && queue.next_retry().is_none());
