@@ -37,7 +37,7 @@ use crate::watchers::Watchers;
 /// What a policy is called that came by the admin API.
 const PUT: &str = "policy";
 
-/// Simulations of the playground and trials of policies at a time, over all visitors.
+/// Simulations of the playground and policies that are read or tried at a time, over all visitors.
 pub(crate) const MAX_PLAYERS: usize = 2;
 
 /// Streams of quotas that may be open at a time: of all addresses, and of one.
@@ -77,7 +77,7 @@ pub struct App {
     pub(crate) started: Instant,
     /// The last requests, for trials of other policies.
     pub(crate) recent_requests: Option<Arc<RecentRequests>>,
-    /// Room for simulations of the playground and trials of policies.
+    /// Room for simulations of the playground, and for policies that are read or tried.
     pub(crate) players: Arc<Semaphore>,
     /// The descriptor files, ready to decide.
     pub(crate) envoy: EnvoyLimiter<AnyStore>,

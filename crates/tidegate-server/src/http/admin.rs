@@ -13,7 +13,7 @@ use tidegate::{Rule, Setting};
 use tidegate_config::Format;
 use tracing::info;
 
-use super::candidate::{Validated, policy_text, trial, validate};
+use super::candidate::{Validated, beside, policy_text, trial, validate};
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
@@ -24,7 +24,7 @@ use crate::call::Call;
 use crate::json::micros;
 use crate::live;
 use crate::peer::Peer;
-use crate::policy::{PolicyText, Version};
+use crate::policy::{Change, PolicyText, Version};
 use crate::refused::MAX_REFUSED;
 use crate::rights::Right;
 
@@ -143,19 +143,28 @@ fn name(format: Format) -> &'static str {
 
 async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let (link, identity) = (link_of(&request), identity_of(request.extensions()));
-    let put = async {
-        let (format, text) = policy_text(&app, request).await?;
-        if let Some(path) = app.policy.text().file {
-            return Err(Problem::PolicyFromFile { path: path.display().to_string() });
+    let text = async {
+        let text = policy_text(&app, request).await?;
+        match app.policy.text().file {
+            Some(path) => Err(Problem::PolicyFromFile { path: path.display().to_string() }),
+            None => Ok(text),
         }
-        Ok(app.put_policy(text, format, identity.name())?)
     };
-    let put = put.await;
-    let policy = put.as_ref().ok().and_then(|change| Some(change.as_ref()?.texts));
-    let (peer, identity) = (Some(link.peer), identity.name());
-    let (action, outcome) = (Action::PutPolicy, Outcome::of(put.is_ok()));
-    app.audit.record(Entry { peer, identity, action, outcome, policy, reason: None });
-    put.map(|change| {
+    let text = text.await;
+    // To the end, even if the client disconnects meanwhile: what was put is in the audit log.
+    let put = tokio::spawn(async move {
+        let put = async {
+            let ((format, text), by) = (text?, identity.clone());
+            Ok(beside(&app, move |app| app.put_policy(text, format, by.name())).await??)
+        };
+        let put: Result<Option<Change>, Problem> = put.await;
+        let policy = put.as_ref().ok().and_then(|change| Some(change.as_ref()?.texts));
+        let (peer, identity) = (Some(link.peer), identity.name());
+        let (action, outcome) = (Action::PutPolicy, Outcome::of(put.is_ok()));
+        app.audit.record(Entry { peer, identity, action, outcome, policy, reason: None });
+        put
+    });
+    put.await.unwrap_or(Err(Problem::Leaving)).map(|change| {
         let changes = change.map(|change| change.rules).unwrap_or_default();
         changes.iter().for_each(|line| info!("the policy: {line}"));
         Reply::json(&Applied { validated: Validated::VALID, changes })

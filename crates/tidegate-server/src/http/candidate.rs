@@ -9,9 +9,10 @@ use axum::extract::State;
 use http::Request;
 use serde::Serialize;
 use tidegate::{ConfigError, Name, Policy};
-use tidegate_config::{Diagnostic, Format, Report as PolicyReport};
+use tidegate_config::{Diagnostic, Format, Loaded, Report as PolicyReport};
 use tidegate_replay::report::{Change, KeyReport, RuleReport};
 use tidegate_replay::{Replay, Report};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::body;
 use super::problem::Problem;
@@ -80,9 +81,29 @@ pub(super) async fn policy_text(app: &App, request: Request<Body>) -> Result<(Fo
     Ok((format, text))
 }
 
+/// A place for long work, of a few.
+pub(super) fn place(app: &App) -> Result<OwnedSemaphorePermit, Problem> {
+    let busy = Problem::TooManyPlayers { bound: MAX_PLAYERS };
+    Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)
+}
+
+/// Works on a policy that came by a wire. It may take long, so no thread that serves does it.
+pub(super) async fn beside<T: Send + 'static>(
+    app: &Arc<App>,
+    work: impl FnOnce(&App) -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let (app, place) = (Arc::clone(app), place(app)?);
+    let done = tokio::task::spawn_blocking(move || {
+        let done = work(&app);
+        drop(place);
+        done
+    });
+    done.await.map_err(|_| Problem::Leaving)
+}
+
 pub(super) async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let (format, text) = policy_text(&app, request).await?;
-    let found = app.validate(&text, format);
+    let found = beside(&app, move |app| app.validate(&text, format)).await?;
     Ok(Reply::json(&found.map_or_else(|report| Validated::invalid(&report), |()| Validated::VALID)))
 }
 
@@ -121,25 +142,14 @@ struct TrialKey {
 /// Decides the last requests by the policy in force and by the one that is sent, each from an empty state.
 pub(super) async fn trial(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let (format, text) = policy_text(&app, request).await?;
-    let policy = match app.read_policy(&text, format) {
-        Ok(loaded) => loaded.policy,
-        Err(report) => return Ok(Reply::json(&Validated::invalid(&report))),
-    };
-    let recent = Arc::clone(app.recent_requests.as_ref().ok_or(Problem::NoRequestsKept)?);
-    let busy = Problem::TooManyPlayers { bound: MAX_PLAYERS };
-    let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
-    let in_force = app.limiter.policy();
-    // Many decisions are no work for a thread that serves.
-    let decided = tokio::task::spawn_blocking(move || {
-        let trial = decide(in_force, policy, &recent.recording());
-        drop(place);
-        trial
-    });
-    match decided.await {
-        Ok(Ok(trial)) => Ok(Reply::json(&trial)),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(Problem::Leaving),
-    }
+    beside(&app, move |app| match app.read_policy(&text, format) {
+        Ok(Loaded { policy, .. }) => {
+            let recent = app.recent_requests.as_ref().ok_or(Problem::NoRequestsKept)?;
+            Ok(Reply::json(&decide(app.limiter.policy(), policy, &recent.recording())?))
+        }
+        Err(report) => Ok(Reply::json(&Validated::invalid(&report))),
+    })
+    .await?
 }
 
 fn decide(before: Policy, after: Policy, recording: &Recording) -> Result<Trial, ConfigError> {
@@ -198,4 +208,54 @@ fn keys(change: &Change) -> Vec<TrialKey> {
         attributes: attributes.clone(),
     };
     change.keys.iter().map(key).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use axum::Router;
+    use futures_util::FutureExt;
+    use http::StatusCode;
+    use tidegate::MemoryStore;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::{Server, Settings};
+
+    /// All that a policy comes by.
+    const ROUTES: [(&str, &str); 3] =
+        [("POST", "/admin/v1/policy/validate"), ("POST", "/admin/v1/policy/trial"), ("PUT", "/admin/v1/policy")];
+
+    fn request((method, path): (&str, &str)) -> Request<Body> {
+        let request = Request::builder().method(method).uri(path).header("host", "localhost");
+        let policy = Body::from("[rules.all]\nlimit = \"1/s\"\n");
+        request.header("content-type", "application/toml").body(policy).unwrap()
+    }
+
+    /// The one thread for such work is busy; the thread of the test is one that serves.
+    #[test]
+    fn policies_are_read_beside_the_threads_that_serve_and_few_at_a_time() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            let settings = Settings { http: Vec::new(), ..Settings::default() };
+            let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+            let app = Arc::clone(server.app());
+            let router = crate::http::router(Arc::clone(&app), Router::new());
+            for route in ROUTES {
+                let (release, released) = channel::<()>();
+                let busy = tokio::task::spawn_blocking(move || released.recv().unwrap());
+                let mut answer = Box::pin(router.clone().oneshot(request(route)));
+                assert!(answer.as_mut().now_or_never().is_none(), "{route:?} is answered by the thread that serves");
+                release.send(()).unwrap();
+                busy.await.unwrap();
+                assert_eq!(answer.await.unwrap().status(), StatusCode::OK, "{route:?}");
+                let places = app.players.acquire_many(MAX_PLAYERS as u32).await.unwrap();
+                let refused = router.clone().oneshot(request(route)).await.unwrap();
+                assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{route:?}");
+                drop(places);
+            }
+        });
+    }
 }

@@ -19,9 +19,10 @@ use tidegate_simulate::{Scenario, Simulation, Traffic, every_algorithm, read_tim
 use tokio::sync::mpsc;
 
 use super::body;
+use super::candidate::place;
 use super::problem::Problem;
 use super::reply::uncached;
-use crate::app::{App, MAX_PLAYERS};
+use crate::app::App;
 use crate::json::{self, FromObject, Shape, Whole};
 
 /// Requests of one simulation; it ends there.
@@ -137,8 +138,7 @@ struct Outcome {
 /// Plays through what is asked for.
 pub(super) async fn play(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response<Body>, Problem> {
     let simulation = read(&body::read_json(request, &app).await?)?;
-    let busy = Problem::TooManyPlayers { bound: MAX_PLAYERS };
-    let place = Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)?;
+    let place = place(&app)?;
     let (lines, unread) = mpsc::channel(MAX_UNREAD);
     // Deciding a million requests is no work for a thread that serves.
     tokio::task::spawn_blocking(move || {

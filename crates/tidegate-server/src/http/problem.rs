@@ -99,7 +99,7 @@ pub(super) enum Problem {
     OverBudget(#[from] OverBudget),
     #[error(transparent)]
     Shed(#[from] Shed),
-    #[error("{bound} simulations or trials are running already: retry in a moment")]
+    #[error("{bound} simulations, or policies that are read or tried, are running already: retry in a moment")]
     TooManyPlayers { bound: usize },
     #[error("the server keeps no requests to try a policy on: start it with --keep-requests above 0")]
     NoRequestsKept,
