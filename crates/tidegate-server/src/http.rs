@@ -27,10 +27,11 @@ mod terms;
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, any, get, post};
+use axum::{Extension, Router};
 use http::header::CONTENT_TYPE;
 use http::{Request, Response, StatusCode};
 use tokio::io::AsyncWriteExt;
@@ -38,6 +39,7 @@ use tracing::debug;
 
 use self::ask::Ask;
 pub(crate) use self::connection::serve_connection;
+use self::counted::Static;
 pub(crate) use self::example::example;
 use self::forward::FORWARD_AUTH;
 pub(crate) use self::guard::{guarded, identity_of};
@@ -113,7 +115,7 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
         .merge(guarded(metrics, &app, Right::Metrics))
         .route("/healthz", reads(get(|| async { "alive\n" })))
         .route("/readyz", reads(get(ready)))
-        .route("/openapi.json", reads(get(|| async { ([(CONTENT_TYPE, "application/json")], OPENAPI) })))
+        .route("/openapi.json", reads(get(openapi)))
         .merge(dashboard::router(&app.settings))
         .merge(beside);
     if !app.settings.no_admin {
@@ -122,6 +124,10 @@ fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     let nothing =
         |request: Request<Body>| async move { Problem::NotFound { path: request.uri().path().to_owned() }.response() };
     router.fallback(nothing).with_state(app)
+}
+
+async fn openapi() -> impl IntoResponse {
+    (Extension(Static), [(CONTENT_TYPE, "application/json")], OPENAPI)
 }
 
 /// A path that requests are posted to.

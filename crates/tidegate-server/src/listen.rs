@@ -289,7 +289,7 @@ impl Accepted {
 pub struct Stream {
     io: Box<dyn Io>,
     link: Link,
-    write_timeout: Duration,
+    pub(crate) write_timeout: Duration,
     /// Runs while the peer does not read what is sent.
     stalled: Option<Pin<Box<Sleep>>>,
     /// What was read and is to be read again, before anything else.

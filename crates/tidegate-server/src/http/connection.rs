@@ -17,7 +17,7 @@ use hyper_util::server::conn::auto::Builder;
 use tower::{Service, ServiceExt};
 use tracing::debug;
 
-use super::counted::{Counted, counted};
+use super::counted::{Counted, Unread, counted};
 use super::guard::protocol_of;
 use super::heads;
 use super::reply::NOSNIFF;
@@ -78,7 +78,9 @@ where
     http2.max_send_buf_size(MAX_SEND_BUFFER);
     // HTTP/2 has no time for a head: a peer that is silent is asked whether it is there.
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
-    let requests = Arc::new(Requests { app: Arc::clone(&app), begun: false.into(), open: 0.into() });
+    let requests =
+        Arc::new(Requests { app: Arc::clone(&app), begun: false.into(), open: 0.into(), unread: Arc::default() });
+    let write_timeout = stream.write_timeout;
     let (of_service, link) = (Arc::clone(&requests), stream.link().clone());
     let (stream, heads) = heads::watched(stream);
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
@@ -101,7 +103,7 @@ where
                     origin.scope(service.oneshot(request)).await?
                 }
             };
-            let mut response = counted(response, &open.0.app.buffered);
+            let mut response = counted(response, &open.0.app.buffered, &open.0.unread);
             response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static(NOSNIFF));
             if is_http1 && (refused.is_some() || open.0.app.drain.is_leaving()) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -114,6 +116,9 @@ where
     // for them without an end.
     let mut timeout = pin!(tokio::time::sleep(head_timeout));
     let (mut is_watched, mut is_closing) = (true, false);
+    // The socket cannot tell that a client of HTTP/2 reads all but its answers: it may open no window for them.
+    let mut period = pin!(tokio::time::sleep(write_timeout));
+    let mut last_period = Arc::default();
     let served = loop {
         tokio::select! {
             // What has arrived is read before the server closes.
@@ -141,6 +146,13 @@ where
                 }
                 is_watched = false;
             }
+            () = period.as_mut() => {
+                if Arc::strong_count(&last_period) > 1 {
+                    return debug!("the client did not read an answer for {write_timeout:?}");
+                }
+                last_period = requests.unread.next_period();
+                period.set(tokio::time::sleep(write_timeout));
+            }
         }
     };
     if let Err(error) = served {
@@ -153,6 +165,7 @@ struct Requests {
     app: Arc<App>,
     begun: AtomicBool,
     open: AtomicUsize,
+    unread: Arc<Unread>,
 }
 
 /// A request, from its head to its answer.
@@ -177,5 +190,49 @@ impl Requests {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use http_body_util::BodyExt;
+    use hyper::client::conn::http2;
+    use tidegate::MemoryStore;
+    use tidegate_testkit::servers::GUARD;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::peer::Peer;
+    use crate::{Server, Settings};
+
+    /// The client lives and opens a window of so many bytes for each answer, and no more.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_client_of_http2_that_does_not_read_its_answer_is_given_up() {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let app = server.app();
+        for (window, length) in [(0, FREE + 1), (1, FREE + 1), (20_000, 100_000)] {
+            let (near, far) = tokio::io::duplex(1 << 20);
+            let mut stream = Stream::new(far, Peer::Unix);
+            stream.write_timeout = Duration::from_millis(20);
+            let service = tower::service_fn(move |_| async move { Ok(Response::new(Body::from(vec![0; length]))) });
+            let served = tokio::spawn(serve_connection(stream, Arc::clone(app), service));
+            let mut client = http2::Builder::new(TokioExecutor::new());
+            client.initial_stream_window_size(window);
+            let (mut sender, connection) = client.handshake(TokioIo::new(near)).await.unwrap();
+            tokio::spawn(connection);
+            let request = Request::get("http://localhost/").body(Body::empty()).unwrap();
+            // On a slow machine the connection ends before the head of the answer is read.
+            let answer = sender.send_request(request).await;
+            timeout(GUARD, served).await.expect("the connection ends").unwrap();
+            if let Ok(answer) = answer {
+                assert!(answer.into_body().collect().await.is_err(), "{window} of {length}");
+            }
+            tidegate_testkit::servers::eventually("the answer to be given back", || {
+                let text = app.metrics.text();
+                if text.contains("\ntidegate_buffered_bytes 0\n") { Ok(()) } else { Err(text) }
+            });
+        }
     }
 }

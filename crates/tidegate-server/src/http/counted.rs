@@ -2,7 +2,7 @@
 //! they arrive, and of answers until they are sent.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use axum::BoxError;
@@ -53,22 +53,61 @@ impl http_body::Body for Counted {
     }
 }
 
-/// An answer that counts until it is sent, if it is large.
-pub(super) fn counted(response: Response<Body>, buffered: &Arc<Buffered>) -> Response<Body> {
-    match http_body::Body::size_hint(response.body()).exact() {
-        Some(length) if length > FREE as u64 => response.map(|body| {
-            let held = buffered.hold_anyway(usize::try_from(length).unwrap_or(usize::MAX));
-            Body::new(Unsent { body, chunk: Bytes::new(), _held: held })
-        }),
-        _ => response,
+/// Says of a response that its body is in memory in any case, and takes none of the budget.
+#[derive(Clone, Copy)]
+pub(super) struct Static;
+
+/// The answers of a connection that wait for its client to read them.
+#[derive(Default)]
+pub(super) struct Unread {
+    /// Held by each part of an answer that was given to the HTTP library in this period.
+    period: Mutex<Arc<()>>,
+}
+
+impl Unread {
+    fn period(&self) -> Arc<()> {
+        Arc::clone(&self.period.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// Begins a period, and returns the last one: others hold it while something of that period waits.
+    pub(super) fn next_period(&self) -> Arc<()> {
+        std::mem::take(&mut self.period.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An answer that counts, and is known to wait, until it is sent; one that is small is as it was.
+pub(super) fn counted(response: Response<Body>, buffered: &Arc<Buffered>, unread: &Arc<Unread>) -> Response<Body> {
+    let length = http_body::Body::size_hint(response.body()).exact();
+    if length.is_some_and(|length| length <= FREE as u64) {
+        return response;
+    }
+    let is_static = response.extensions().get::<Static>().is_some();
+    let made = length.filter(|_| !is_static).map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    response.map(|body| {
+        let (unread, held) = (Arc::clone(unread), Arc::new(buffered.hold_anyway(made)));
+        Body::new(Unsent { body, chunk: Bytes::new(), unread, held })
+    })
 }
 
 struct Unsent {
     body: Body,
     /// What the body has given and was not passed on yet.
     chunk: Bytes,
-    _held: Held,
+    unread: Arc<Unread>,
+    held: Arc<Held>,
+}
+
+/// A part of an answer. The HTTP library drops it when it is sent, which may be long after the body has ended.
+struct Part {
+    bytes: Bytes,
+    _period: Arc<()>,
+    _held: Arc<Held>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl http_body::Body for Unsent {
@@ -86,7 +125,9 @@ impl http_body::Body for Unsent {
             }
         }
         let length = self.chunk.len().min(MAX_CHUNK);
-        Poll::Ready(Some(Ok(Frame::data(self.chunk.split_to(length)))))
+        let bytes = self.chunk.split_to(length);
+        let part = Part { bytes, _period: self.unread.period(), _held: Arc::clone(&self.held) };
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(part)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -116,12 +157,13 @@ mod tests {
     #[tokio::test]
     async fn a_large_answer_is_sent_in_chunks_and_counts_to_its_end() {
         let bytes = Gauge::default();
-        let buffered = Buffered::new(0, bytes.clone(), Default::default());
-        let small = counted(Response::new(Body::from(vec![1; FREE])), &buffered);
+        let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::default());
+        let counted = |body| counted(Response::new(body), &buffered, &unread);
+        let small = counted(Body::from(vec![1; FREE]));
         assert_eq!(bytes.get(), 0);
         drop(small);
         let text: Vec<u8> = (0..=250).cycle().take(3 * MAX_CHUNK + 7).collect();
-        let mut answer = counted(Response::new(Body::from(text.clone())), &buffered).into_body();
+        let mut answer = counted(Body::from(text.clone())).into_body();
         let mut sent = Vec::new();
         while let Some(frame) = answer.frame().await {
             assert_eq!(bytes.get(), text.len() as i64);
@@ -133,5 +175,19 @@ mod tests {
         assert!(sent == text && answer.is_end_stream());
         drop(answer);
         assert_eq!(bytes.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_part_of_an_answer_counts_and_waits_until_it_is_sent_though_the_body_has_ended() {
+        let bytes = Gauge::default();
+        let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
+        let mut answer = counted(Response::new(Body::from(vec![1; FREE + 1])), &buffered, &unread).into_body();
+        let part = answer.frame().await.unwrap().unwrap();
+        assert!(answer.is_end_stream());
+        drop(answer);
+        let period = unread.next_period();
+        assert_eq!((Arc::strong_count(&period), bytes.get()), (2, FREE as i64 + 1));
+        drop(part);
+        assert_eq!((Arc::strong_count(&period), bytes.get()), (1, 0));
     }
 }

@@ -14,6 +14,7 @@ use http::header::{
 };
 use http::{HeaderMap, Response, StatusCode};
 
+use super::counted::Static;
 use super::reads;
 use crate::app::App;
 use crate::settings::Settings;
@@ -80,6 +81,7 @@ fn respond(file: &File, asked: &HeaderMap, policy: HeaderValue) -> Response<Body
         }
     };
     *response.body_mut() = Body::from(bytes);
+    response.extensions_mut().insert(Static);
     response
 }
 

@@ -2,6 +2,10 @@
 
 use std::net::TcpStream;
 
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_testkit::servers::eventually;
 
@@ -116,6 +120,30 @@ fn what_is_beyond_the_budget_is_told_to_retry_and_small_requests_are_answered() 
     assert_eq!((check(&batch(16)).status, check(ALICE).status), (200, 200));
     assert_metric(&server, r#"tidegate_requests_shed_total{reason="buffered"} 2"#);
     assert_metric(&server, "tidegate_buffered_bytes 0");
+}
+
+/// A client of HTTP/2 that reads nothing of any answer.
+async fn reads_nothing(url: &str) -> impl Sized + use<> {
+    let uri: http::Uri = url.parse().unwrap();
+    let stream = tokio::net::TcpStream::connect(uri.authority().unwrap().as_str()).await.unwrap();
+    let mut client = http2::Builder::new(TokioExecutor::new());
+    let client = client.initial_stream_window_size(0).handshake(TokioIo::new(stream));
+    let (mut sender, connection) = client.await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::get(uri).body(Empty::<Bytes>::new()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    (answer, sender)
+}
+
+#[test]
+fn answers_that_are_always_in_memory_leave_the_budget_to_others() {
+    let server = Running::start(&["--max-buffered", "100000"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _unread = runtime.block_on(reads_nothing(&server.url("/openapi.json")));
+    assert_metric(&server, "tidegate_buffered_bytes 0");
+    let batch = format!("[{}]", vec![ALICE; 17].join(","));
+    assert_eq!(post(&server.url("/v1/check"), &batch).status, 200);
 }
 
 /// Each stops one byte before its end: 375 MiB in all.

@@ -1,9 +1,9 @@
 //! Attacks on connections: sockets that are opened, kept, and never of use.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::wire::{self, ATTACKER};
 use super::{Attack, BOUNDS, SERVER, Server, Target};
@@ -49,6 +49,14 @@ pub(super) const ATTACKS: &[Attack] = &[
         server: SERVER,
         bounds: BOUNDS,
         make: never_reads,
+    },
+    Attack {
+        name: "opens-no-window",
+        what: "20 clients of HTTP/2 that ask for 200 long answers each and open no window for them",
+        is_quick: false,
+        server: SERVER,
+        bounds: BOUNDS,
+        make: opens_no_window,
     },
     Attack {
         name: "dashboard-streams",
@@ -118,6 +126,24 @@ fn never_reads(target: &mut Target, claims: &mut Findings) {
         open += u32::from(stream.write_all(request.as_bytes()).is_ok());
     }
     claims.claim(open == 0, || format!("{open} connections that read nothing stay open"));
+}
+
+fn opens_no_window(target: &mut Target, claims: &mut Findings) {
+    let connect = || wire::get_without_window(target.http(), "/openapi.json", 200).expect("a connection");
+    let mut held: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
+    let batch = format!("[{}]", [r#"{"key":"honest"}"#; 20].join(","));
+    let batched = target.post("/v1/check", &batch);
+    claims.claim(batched.as_ref().is_ok_and(|answer| answer.status == 200), || format!("an honest batch: {batched:?}"));
+    // The server pings a silent client after a minute, and gives it another one.
+    let ends = Instant::now() + Duration::from_secs(90);
+    held.retain_mut(|stream| {
+        let rest = ends.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let _ = stream.set_read_timeout(Some(rest));
+        let read = std::io::copy(stream, &mut std::io::sink());
+        read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    });
+    let open = held.len();
+    claims.claim(open == 0, || format!("{open} connections that read no answer stay open"));
 }
 
 fn dashboard_streams(target: &mut Target, claims: &mut Findings) {

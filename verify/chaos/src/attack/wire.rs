@@ -52,7 +52,10 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
+const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// A setting: the window of each stream is of no bytes.
+const NO_WINDOW: &[u8] = &[0, 4, 0, 0, 0, 0];
 
 /// Opens a connection of HTTP/2 with this many streams of a gRPC method, each with a
 /// message that declares a length and never comes.
@@ -60,10 +63,24 @@ pub(super) fn declare(to: SocketAddr, method: &str, streams: u32, declared: u32)
     let mut bytes = PREFACE.to_vec();
     frame(&mut bytes, SETTINGS, 0, 0, &[]);
     for stream in (0..streams).map(|number| 2 * number + 1) {
-        frame(&mut bytes, HEADERS, END_HEADERS, stream, &grpc_head(method));
+        let fields = [(":method", "POST"), (":path", method), ("content-type", "application/grpc"), ("te", "trailers")];
+        frame(&mut bytes, HEADERS, END_HEADERS, stream, &head(&fields));
         let mut message = vec![0];
         message.extend(declared.to_be_bytes());
         frame(&mut bytes, DATA, 0, stream, &message);
+    }
+    let mut connection = connect(ATTACKER, to)?;
+    connection.write_all(&bytes)?;
+    Ok(connection)
+}
+
+/// Asks for a path on this many streams of a connection of HTTP/2 that opens no window for the answers.
+pub(super) fn get_without_window(to: SocketAddr, path: &str, streams: u32) -> io::Result<TcpStream> {
+    let mut bytes = PREFACE.to_vec();
+    frame(&mut bytes, SETTINGS, 0, 0, NO_WINDOW);
+    for stream in (0..streams).map(|number| 2 * number + 1) {
+        let fields = [(":method", "GET"), (":path", path)];
+        frame(&mut bytes, HEADERS, END_HEADERS | END_STREAM, stream, &head(&fields));
     }
     let mut connection = connect(ATTACKER, to)?;
     connection.write_all(&bytes)?;
@@ -78,18 +95,10 @@ fn frame(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) 
     bytes.extend(payload);
 }
 
-/// The head of a call, in literals that are not indexed (RFC 7541, 6.2.2).
-fn grpc_head(method: &str) -> Vec<u8> {
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", method),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ];
+/// The head of a request, in literals that are not indexed (RFC 7541, 6.2.2).
+fn head(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
-    for (name, value) in fields {
+    for (name, value) in [(":scheme", "http"), (":authority", "localhost")].iter().chain(fields) {
         block.push(0);
         for text in [name, value] {
             // All of them are shorter than what fits into seven bits.
