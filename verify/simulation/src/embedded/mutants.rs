@@ -52,6 +52,7 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("a new history", strict::a_state_ahead_of_a_new_history_grants_nothing),
         ("what was decided by", once::a_reply_is_known_by_its_limits),
         ("what a client decided", once::what_a_client_decided_is_remembered_and_renewed),
+        ("a late settlement", once::what_is_settled_late_is_given_back_but_for_what_is_kept),
         ("a renewal", once::a_renewal_lasts_as_long_as_the_reservation),
         ("a limit that replaced another", once::a_charge_is_found_by_the_limit_that_was_replaced),
         ("a log in use", expiry::a_log_in_use_expires_and_forgets_in_time),

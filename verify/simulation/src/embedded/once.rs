@@ -136,6 +136,22 @@ pub(super) fn a_charge_is_found_by_the_limit_that_was_replaced() {
     assert_eq!(verdict[0].remaining, LIMITS[0].capacity() - 2);
 }
 
+/// What has drained since may have been of what is kept: the rest is given back.
+#[test]
+pub(super) fn what_is_settled_late_is_given_back_but_for_what_is_kept() {
+    let account = Account::new("5/10s".parse().expect("a limit"), SETTINGS);
+    let ask = |now: u64, verb: Verb, cost: u64, purpose: Purpose| {
+        account.set(now);
+        let id = RequestId { purpose, ..ID };
+        let mut verdict = [Verdict::default()];
+        let check = account.check(verb, cost).with_id(&id);
+        block_on(account.store.decide(&[check], &mut verdict)).expect("an answer");
+    };
+    ask(START, Verb::Charge, 3, Purpose::Once);
+    ask(START + 2_000_000, Verb::SETTLE, 2, Purpose::Settle);
+    assert_eq!(account.peek(START + 2_000_000, 0).remaining, 4, "as if two had been charged");
+}
+
 /// A reservation lasts as long again when it is renewed, as it was made to; and no longer
 /// when it is settled.
 #[test]
