@@ -103,7 +103,8 @@ where
                     origin.scope(service.oneshot(request)).await?
                 }
             };
-            let mut response = counted(response, &open.0.app.buffered, &open.0.unread);
+            let unread = Some(&open.0.unread).filter(|_| !is_http1);
+            let mut response = counted(response, &open.0.app.buffered, unread);
             response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static(NOSNIFF));
             if is_http1 && (refused.is_some() || open.0.app.drain.is_leaving()) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -212,7 +213,7 @@ mod tests {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
         let app = server.app();
-        for (window, length) in [(0, FREE + 1), (1, FREE + 1), (20_000, 100_000)] {
+        for (window, length) in [(0, 1), (0, FREE + 1), (1, FREE + 1), (20_000, 100_000)] {
             let (near, far) = tokio::io::duplex(1 << 20);
             let mut stream = Stream::new(far, Peer::Unix);
             stream.write_timeout = Duration::from_millis(20);

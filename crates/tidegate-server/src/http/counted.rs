@@ -75,16 +75,22 @@ impl Unread {
     }
 }
 
-/// An answer that counts, and is known to wait, until it is sent; one that is small is as it was.
-pub(super) fn counted(response: Response<Body>, buffered: &Arc<Buffered>, unread: &Arc<Unread>) -> Response<Body> {
+/// An answer that counts until it is sent, if it is large; of a connection that cannot tell by its socket, any that is
+/// not empty is known to wait.
+pub(super) fn counted(
+    response: Response<Body>,
+    buffered: &Arc<Buffered>,
+    unread: Option<&Arc<Unread>>,
+) -> Response<Body> {
     let length = http_body::Body::size_hint(response.body()).exact();
-    if length.is_some_and(|length| length <= FREE as u64) {
+    let is_static = response.extensions().get::<Static>().is_some();
+    let counts = length.filter(|length| *length > FREE as u64 && !is_static);
+    if counts.is_none() && (unread.is_none() || length == Some(0)) {
         return response;
     }
-    let is_static = response.extensions().get::<Static>().is_some();
-    let made = length.filter(|_| !is_static).map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let counts = counts.map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
     response.map(|body| {
-        let (unread, held) = (Arc::clone(unread), Arc::new(buffered.hold_anyway(made)));
+        let (unread, held) = (unread.cloned(), Arc::new(buffered.hold_anyway(counts)));
         Body::new(Unsent { body, chunk: Bytes::new(), unread, held })
     })
 }
@@ -93,14 +99,14 @@ struct Unsent {
     body: Body,
     /// What the body has given and was not passed on yet.
     chunk: Bytes,
-    unread: Arc<Unread>,
+    unread: Option<Arc<Unread>>,
     held: Arc<Held>,
 }
 
 /// A part of an answer. The HTTP library drops it when it is sent, which may be long after the body has ended.
 struct Part {
     bytes: Bytes,
-    _period: Arc<()>,
+    _period: Option<Arc<()>>,
     _held: Arc<Held>,
 }
 
@@ -126,7 +132,8 @@ impl http_body::Body for Unsent {
         }
         let length = self.chunk.len().min(MAX_CHUNK);
         let bytes = self.chunk.split_to(length);
-        let part = Part { bytes, _period: self.unread.period(), _held: Arc::clone(&self.held) };
+        let part =
+            Part { bytes, _period: self.unread.as_ref().map(|unread| unread.period()), _held: Arc::clone(&self.held) };
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(part)))))
     }
 
@@ -157,11 +164,12 @@ mod tests {
     #[tokio::test]
     async fn a_large_answer_is_sent_in_chunks_and_counts_to_its_end() {
         let bytes = Gauge::default();
-        let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::default());
-        let counted = |body| counted(Response::new(body), &buffered, &unread);
-        let small = counted(Body::from(vec![1; FREE]));
-        assert_eq!(bytes.get(), 0);
-        drop(small);
+        let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
+        let counted = |body| counted(Response::new(body), &buffered, Some(&unread));
+        let mut small = counted(Body::from(vec![1; FREE])).into_body();
+        let part = small.frame().await.unwrap().unwrap();
+        assert_eq!((bytes.get(), Arc::strong_count(&unread.next_period())), (0, 2));
+        drop(part);
         let text: Vec<u8> = (0..=250).cycle().take(3 * MAX_CHUNK + 7).collect();
         let mut answer = counted(Body::from(text.clone())).into_body();
         let mut sent = Vec::new();
@@ -181,7 +189,7 @@ mod tests {
     async fn a_part_of_an_answer_counts_and_waits_until_it_is_sent_though_the_body_has_ended() {
         let bytes = Gauge::default();
         let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
-        let mut answer = counted(Response::new(Body::from(vec![1; FREE + 1])), &buffered, &unread).into_body();
+        let mut answer = counted(Response::new(Body::from(vec![1; FREE + 1])), &buffered, Some(&unread)).into_body();
         let part = answer.frame().await.unwrap().unwrap();
         assert!(answer.is_end_stream());
         drop(answer);
