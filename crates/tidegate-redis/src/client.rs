@@ -250,8 +250,8 @@ struct Word {
 }
 
 impl Word {
-    fn now(said: impl ToString) -> Word {
-        Word { text: said.to_string(), at: Instant::now(), is_on_the_way: false }
+    fn now(text: String) -> Word {
+        Word { text, at: Instant::now(), is_on_the_way: false }
     }
 }
 
@@ -270,7 +270,7 @@ impl Attempt<'_> {
                 None => match home.master(slot).await? {
                     Some(master) => (master, false),
                     None => {
-                        self.last_word = Some(Word::now("no node has the slot"));
+                        self.last_word = Some(Word::now("no node has the slot".into()));
                         home.doubt();
                         pause = self.rest(pause).await;
                         continue;
@@ -281,7 +281,7 @@ impl Attempt<'_> {
                 Ok(opened) => opened,
                 // Nothing was sent.
                 Err(failure) if home.has_moved(slot, &link).await => {
-                    self.last_word = Some(Word::now(failure));
+                    self.last_word = Some(Word::now(failure.to_string()));
                     pause = self.rest(pause).await;
                     continue;
                 }
@@ -301,7 +301,7 @@ impl Attempt<'_> {
             };
             let remedy = Remedy::of(&error);
             let is_on_the_way = matches!(remedy, Remedy::Part);
-            self.last_word = Some(Word { is_on_the_way, ..Word::now(&error) });
+            self.last_word = Some(Word { is_on_the_way, ..Word::now(error.to_string()) });
             match remedy {
                 Remedy::SendScript => {
                     named = Named::InFull;
