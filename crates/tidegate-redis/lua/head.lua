@@ -27,7 +27,7 @@
 --[[long]] --                                                client says; see tell.lua
 --       then, where they are not the usual ones, the settings: the time in
 --       microseconds (below zero for the server's own), the milliseconds for
---       which a state is kept after it has become fresh, whether (1) to be strict,
+--       which a state is kept after it has become fresh, whether (1, 2) to be strict,
 --       and to withhold: to carry nothing out, whatever passes; and for how many
 --       milliseconds to remember the id of the request, and what is done under it;
 --       see once.lua.
@@ -80,16 +80,21 @@ end
 -- Strict mode: a key that may have been charged before this instant, and was
 -- lost with a server, is taken to have used its whole limit.
 local since
-if strict == 1 then
+if strict > 0 then
   local genesis = KEYS[#KEYS]
   local history = string.match(call('INFO', 'replication'), 'master_replid:(%w+)')
   local known, at = string.match(call('GET', genesis) or '', '^(%w+):(%d+)$')
   -- A history that begins later than now was begun by a clock that was wrong:
-  -- until the clock is there again, no request could pass.
-  if known == history and tonumber(at) <= now then
+  -- until the clock is there again, no request could pass. But a client that looked
+  -- before (2) says when that was, and a history may have begun since.
+  if known == history and (strict == 2 or tonumber(at) <= now) then
     since = tonumber(at)
   else
     since = now
-    call('SET', genesis, string.format('%s:%d', history, now))
+--[[long]] if strict == 2 then
+--[[long]]   local time = call('TIME')
+--[[long]]   since = time[1] * 1000000 + time[2]
+--[[long]] end
+    call('SET', genesis, string.format('%s:%d', history, since))
   end
 end

@@ -99,6 +99,8 @@ pub struct Call<'a> {
     pub steps: Vec<Step<'a>>,
     /// The time, if it is not the server's.
     pub now: Option<Micros>,
+    /// Whether that time is the server's own, of a look before.
+    pub is_past: bool,
     /// What the client takes for the server's time: it chooses the periods of calendars by it.
     pub believed: Micros,
     /// How long a state is kept after it has become that of a fresh key.
@@ -177,7 +179,17 @@ impl<'a> Call<'a> {
     /// A call that is carried out as often as it is sent.
     pub fn new(steps: Vec<Step<'a>>, now: Option<Micros>, kept_longer_ms: u64, genesis: Option<Vec<u8>>) -> Call<'a> {
         let believed = now.unwrap_or_default();
-        Call { steps, now, believed, kept_longer_ms, genesis, is_withheld: false, once: None, can_part: false }
+        Call {
+            steps,
+            now,
+            is_past: false,
+            believed,
+            kept_longer_ms,
+            genesis,
+            is_withheld: false,
+            once: None,
+            can_part: false,
+        }
     }
 }
 
@@ -222,7 +234,12 @@ impl Call<'_> {
         let usual = self.once.is_none() && self.now.is_none() && self.genesis.is_none() && !self.is_withheld;
         if !usual || self.kept_longer_ms != USUALLY_KEPT_LONGER_MS {
             let now = self.now.map_or(-1.0, |now| double(now.get()));
-            let [strict, withheld] = [self.genesis.is_some(), self.is_withheld].map(|is| if is { 1.0 } else { 0.0 });
+            let withheld = if self.is_withheld { 1.0 } else { 0.0 };
+            let strict = match (&self.genesis, self.is_past) {
+                (None, _) => 0.0,
+                (Some(_), false) => 1.0,
+                (Some(_), true) => 2.0,
+            };
             let known_for = self.once.as_ref().map_or(0.0, |once| double(once.known_for_ms));
             let purpose = match self.once.as_ref().map(|once| once.purpose) {
                 None | Some(Purpose::Once) => 0.0,

@@ -1,9 +1,13 @@
 //! Strict mode: a server that may have forgotten charges is not trusted.
 
 use crate::support;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use tidegate::{Limit, Limiter, ManualClock, Micros, Policy, Rule, WarmUp};
+use tidegate::kernel::{Admission, Kernel, Reading};
+use tidegate::store::Meter;
+use tidegate::{Limit, Limiter, ManualClock, Micros, Name, Policy, Rule, WarmUp};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Server, eventually};
@@ -70,6 +74,73 @@ fn decisions_in_the_client_admit_no_request_twice() {
     assert_eq!((admitted(&old), admitted(&new)), (1, 0), "the window in which it was lost is not over");
     clock.set(Micros::new(START + 41 * SECOND));
     assert_eq!(admitted(&new), 50, "and trusted again");
+}
+
+/// Has something happen between the look at its state and the write.
+struct Meanwhile(Once, Box<dyn Fn() + Send + Sync>);
+
+impl Kernel for Meanwhile {
+    type State = ();
+
+    fn capacity(&self) -> u64 {
+        1
+    }
+
+    fn admit(&self, (): &(), _: Micros, _: u64) -> Admission {
+        self.0.call_once(&self.1);
+        Admission::PASS
+    }
+
+    fn charge(&self, (): &mut (), now: Micros, _: u64) -> Reading {
+        self.read(&(), now)
+    }
+
+    fn read(&self, (): &(), _: Micros) -> Reading {
+        Reading { remaining: 0, reset_after: Micros::ZERO }
+    }
+
+    fn forget_at(&self, (): &()) -> Micros {
+        Micros::ZERO
+    }
+
+    fn encode(&self, (): &(), _: &mut Vec<u8>) {}
+
+    fn decode(&self, bytes: &[u8]) -> Option<()> {
+        bytes.is_empty().then_some(())
+    }
+}
+
+/// A client that writes sends the time of its look. What was lost since was not lost then.
+#[test]
+fn a_history_begins_no_earlier_than_the_states_were_lost() {
+    for is_known in [false, true] {
+        let server = Arc::new(Server::start());
+        let store = support::build(support::builder(&server.url()).strict());
+        let plain = Limiter::with_store(Limit::per_hour(5), store.clone()).expect("a policy");
+        let _ = block_on(plain.check_async("bob")).expect("an answer");
+        let history = server.command(&["KEYS", "*"]).items()[0].text();
+        let lost_at = Arc::new(AtomicU64::new(0));
+        let lose = {
+            let (server, lost_at) = (server.clone(), lost_at.clone());
+            move || {
+                server.command(&["FLUSHALL"]);
+                server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+                server.command(&["REPLICAOF", "NO", "ONE"]);
+                let time = server.command(&["TIME"]);
+                let time = time.items().iter().map(|part| part.text().parse::<u64>().expect("a number"));
+                lost_at.store(time.fold(0, |seconds, part| seconds * SECOND + part), Ordering::Relaxed);
+                if is_known {
+                    let _ = block_on(plain.check_async("bob")).expect("an answer");
+                }
+            }
+        };
+        let meter = Meter::custom(Name::literal("meanwhile"), Meanwhile(Once::new(), Box::new(lose)));
+        let limiter = Limiter::with_store(Policy::new().meter(meter), store).expect("a policy");
+        let _ = block_on(limiter.check_async("alice")).expect("an answer");
+        let history = server.command(&["GET", &history]).text();
+        let began = history.split(':').next_back().and_then(|at| at.parse::<u64>().ok()).expect("a time");
+        assert!(began >= lost_at.load(Ordering::Relaxed), "{history}, and lost at {lost_at:?}");
+    }
 }
 
 #[test]

@@ -170,8 +170,8 @@ pub(super) const DEFECTS: &[Defect] = &[
     Defect {
         name: "script: strict mode trusts whichever history it finds",
         file: "crates/tidegate-redis/lua/head.lua",
-        from: "if known == history and tonumber(at) <= now then",
-        to: "if known and tonumber(at) <= now then",
+        from: "if known == history and (strict == 2 or tonumber(at) <= now) then",
+        to: "if known and (strict == 2 or tonumber(at) <= now) then",
     },
     Defect {
         name: "script: a state that was overtaken is overwritten",

@@ -214,7 +214,7 @@ impl Remote {
             steps.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
             steps.extend(told);
             let mut call = self.call(steps);
-            (call.now, call.believed) = (Some(now), now);
+            (call.now, call.believed, call.is_past) = (Some(now), now, look.now.is_none());
             call.is_withheld = intent == Intent::Withhold;
             call.once = once.clone().map(|once| once.at(places.iter().map(|(place, _)| *place)));
             call.can_part = group.can_part();

@@ -47,6 +47,7 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("a log at the epoch", debt::a_log_that_is_given_back_at_the_epoch_is_as_if_never_used),
         ("strict mode gives nothing back", strict::nothing_is_given_back_while_a_history_is_new),
         ("a clock set back", strict::a_clock_that_steps_back_locks_no_key_out),
+        ("a look in the past", strict::a_look_in_the_past_moves_no_history_back),
         ("strict mode", || strict::play(4)),
         ("expiry", || expiry::play(300)),
         ("a new history", strict::a_state_ahead_of_a_new_history_grants_nothing),

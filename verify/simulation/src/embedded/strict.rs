@@ -1,7 +1,8 @@
 //! Strict mode: a key that a lost server might have known to be at the limit, is.
 
-use tidegate::Limit;
 use tidegate::kernel::Verb;
+use tidegate::{Limit, Micros};
+use tidegate_redis::internals::{Call, Step, Task};
 use tidegate_testkit::Random;
 
 use super::account::Account;
@@ -125,6 +126,23 @@ pub(super) fn nothing_is_given_back_while_a_history_is_new() {
         }
         strict.undo(START, 1, START);
         assert!(!strict.peek(START, 1).allowed, "{limit}: undo");
+    }
+}
+
+/// A client that swaps sends the time of its look: a history that began since stays as it is,
+/// and one that is new begins by the server's own time.
+#[test]
+pub(super) fn a_look_in_the_past_moves_no_history_back() {
+    let account = Account::new(limits()[0], SETTINGS);
+    for (server, sent, is_past, began) in [(5, 1, true, 5), (9, 0, true, 5), (9, 3, false, 3)] {
+        account.set(START + server);
+        let absent = Step { key: b"absent".into(), task: Task::Absent };
+        let call = account.store.call(vec![absent]);
+        let call = Call { now: Some(Micros::new(START + sent)), is_past, ..call };
+        account.store.run(&call).expect("a reply");
+        let began = format!("a1b2c3:{}", START + began);
+        let genesis = call.genesis.as_ref().expect("strict mode");
+        assert_eq!(account.store.keyspace().string(genesis), Some(began.as_bytes()));
     }
 }
 

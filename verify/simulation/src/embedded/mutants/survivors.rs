@@ -48,8 +48,8 @@ pub(super) const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "head.lua",
-        from: "if known == history and tonumber(at) <= now then",
-        to: "if known == history and tonumber(at) < now then",
+        from: "if known == history and (strict == 2 or tonumber(at) <= now) then",
+        to: "if known == history and (strict == 2 or tonumber(at) < now) then",
         why: "A history that begins now begins now.",
     },
     Survivor {
