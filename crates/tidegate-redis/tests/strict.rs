@@ -58,7 +58,7 @@ fn decisions_in_the_client_admit_no_request_twice() {
     let limiter = |rule: Rule| Limiter::with_store(Policy::new().rule(rule), store.clone()).expect("a policy");
     let limit = |words: &str| words.parse::<Limit>().expect("a limit");
     let warm_up = WarmUp::new(3, Duration::from_secs(4)).expect("a warm-up");
-    let warming = limiter(Rule::new("warming", limit("5/10s")).warm_up(warm_up));
+    let warming = limiter(Rule::new("warming", limit("5/10s debt 0")).warm_up(warm_up));
     let [old, new] = [(); 2].map(|()| limiter(Rule::new("changed", limit("5/10s"))));
     clock.set(Micros::new(START));
     assert_eq!((admitted(&warming), admitted(&old)), (0, 0), "a new server may be an old one that lost everything");

@@ -295,7 +295,7 @@ fn keys_are_shown_in_words() {
         assert!(picture["top_refused"].as_array().unwrap().iter().any(|top| top["key"] == *seen), "{seen}");
     }
     // One that is longer than a request may be cannot be asked about.
-    let text = "x".repeat(5_000);
+    let text = "x".repeat(4_096);
     let resp = Running::with(|command| command.args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]));
     let (_, port) = resp.address_of("resp").rsplit_once(':').unwrap();
     for _ in 0..2 {
