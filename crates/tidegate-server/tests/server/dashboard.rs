@@ -296,10 +296,12 @@ fn keys_are_shown_in_words() {
     }
     // One that is longer than a request may be cannot be asked about.
     let text = "x".repeat(4_096);
-    let resp = Running::with(|command| command.args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]));
+    let policy = folder.write("one.toml", "[rules.one]\nlimit = \"1/h\"\n");
+    let resp =
+        Running::with(|command| command.args(["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--policy", &policy]));
     let (_, port) = resp.address_of("resp").rsplit_once(':').unwrap();
     for _ in 0..2 {
-        let arguments = ["-p", port, "TIDEGATE.CHECK", "KEY", &text, "LIMIT", "1/h"];
+        let arguments = ["-p", port, "TIDEGATE.CHECK", "KEY", &text, "path", "/orders"];
         let output = Command::new("redis-cli").args(arguments).output();
         assert!(output.expect("redis-cli is missing: run `cargo xtask servers`").status.success());
     }
