@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn peaks_are_exact_whatever_the_number_of_keys() {
-        // Seeded, since an estimate is off by a tenth once in some thousand runs.
+        // Seeded: the sample, and so the estimate, is the same in each run.
         let (mut random, state) = (Random::new(2), FixedState::with_seed(2));
         for keys in [10, 2_048, 50_000] {
             let (mut headroom, mut truth) = (Headroom::default(), HashMap::<u64, Peak>::new());
