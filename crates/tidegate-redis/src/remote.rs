@@ -115,7 +115,7 @@ impl Store for Remote {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let members = self.members(checks)?;
         let decided = run(self.runtime.handle(), self.decide_by_slot(members, verdicts)).await;
-        match (decided, checks.first().and_then(Check::id)) {
+        match (decided, checks.iter().find_map(Check::id)) {
             (Err(RedisFailure::NotReserved), Some(id)) => Err(StoreError::NotReserved { id: id.text.to_owned() }),
             (Err(RedisFailure::IdReused), Some(id)) => Err(StoreError::IdReused { id: id.text.to_owned() }),
             (decided, _) => Ok(decided?),

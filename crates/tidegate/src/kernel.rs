@@ -100,10 +100,18 @@ pub trait Kernel: Send + Sync + 'static {
     }
 
     /// Takes back what a charge took beyond `kept`, as far as it is certainly still
-    /// there: never more than if only `kept` had been charged. The provided method
-    /// takes nothing back.
-    fn undo(&self, state: &mut Self::State, now: Micros, charged: Charged, kept: u64) {
+    /// there: never more than if only `kept` had been charged. Returns how many units
+    /// it took back, a part of a unit rounded up. The provided method takes nothing back.
+    fn undo(&self, state: &mut Self::State, now: Micros, charged: Charged, kept: u64) -> u64 {
         let _ = (state, now, charged, kept);
+        0
+    }
+
+    /// Makes a charge that [is there](Kernel::is_there) count from now on. The provided
+    /// method takes it back and charges it again.
+    fn renew(&self, state: &mut Self::State, now: Micros, charged: Charged) {
+        self.undo(state, now, charged, 0);
+        self.charge(state, now, charged.cost);
     }
 
     /// Whether all of a charge is still there, so that it can be [renewed](Verb::Renew).
@@ -513,11 +521,10 @@ pub(crate) fn apply<K: Kernel + ?Sized>(
         Verb::Settle(Charged { cost: charged, .. }) if cost > charged => {
             return Some(kernel.report(state, now, cost - charged));
         }
-        Verb::Settle(charged) if cost < charged.cost => kernel.undo(state, now, charged, cost),
-        Verb::Renew(charged) if charged.cost > 0 => {
-            kernel.undo(state, now, charged, 0);
-            kernel.charge(state, now, charged.cost);
+        Verb::Settle(charged) if cost < charged.cost => {
+            kernel.undo(state, now, charged, cost);
         }
+        Verb::Renew(charged) if charged.cost > 0 => kernel.renew(state, now, charged),
         Verb::Charge | Verb::Report | Verb::Refund | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => return None,
     }
     Some(0)

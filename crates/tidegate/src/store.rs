@@ -341,7 +341,7 @@ pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duratio
 ///   store decided.
 /// - A slice with a [`RequestId`] that was carried out is not carried out
 ///   again while the store remembers the id: it gets the same verdicts. An id
-///   belongs to the verb and the first part of the first check's key.
+///   belongs to the verb and the first part of the key of the first check that has it.
 /// - A slice whose id is to [settle](Purpose::Settle) or to [renew](Purpose::Renew)
 ///   corrects the charges of the slice that was carried out under it: each check that
 ///   settles or renews is about the charge of its own limit, or of one that it replaced; if
@@ -352,7 +352,7 @@ pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duratio
 /// - What a key used of a check's [former limits](Check::former) counts for
 ///   its meter: it moves with the next check that can write, as
 ///   [`Meter::take_over_encoded`] does it, and a peek answers as if it had moved.
-///   A refund begins with what did not fit ([`Meter::give_back_encoded`]).
+///   What gives back begins with what did not fit ([`Meter::give_back_encoded`]).
 /// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
 ///   by field, and which thresholds of its meter a check [crossed](Meter::crossed): each
 ///   once, and where it [needs marks](Meter::needs_marks) not again while the mark is [in

@@ -428,3 +428,53 @@ fn debt_is_owed_until_it_is_paid_after_a_change() {
     assert_eq!(peek(&limiter, "alice").remaining(), Some(10));
     assert!(limiter.allow(Request::new("alice").cost(10)) && !limiter.allow("alice"));
 }
+
+/// What stays behind counts as much as it did, and moves when there is room.
+#[test]
+fn a_part_of_a_sliding_counter_moves_once() {
+    let policy = |words| Policy::new().limit("api", limit(words));
+    let (limiter, clock) = limiter(policy("sliding 100/h"));
+    assert!(limiter.allow(Request::new("alice").cost(100)));
+    // A tenth of the next window is to come: ten count.
+    clock.advance((2_800 + 3_240) * SECOND);
+    limiter.set_policy(policy("9/h")).expect("a valid policy");
+    assert!(!limiter.allow("alice"));
+    limiter.set_policy(policy("1000/h")).expect("a valid policy");
+    assert_eq!(peek(&limiter, "alice").remaining(), Some(990));
+}
+
+#[test]
+fn a_sliding_counter_that_becomes_smaller_forgives_nothing() {
+    for (from, to, reported, after, left) in [
+        // Half of the next window: ten of the twenty count.
+        ("sliding 10/h", "sliding 5/h", 20, 1_800, 0),
+        // A tenth of it is to come.
+        ("sliding 100/h", "sliding 9/h", 100, 3_240, 0),
+        ("sliding 100/h", "sliding 12/h", 100, 3_240, 2),
+    ] {
+        let policy = |words| Policy::new().limit("api", limit(words));
+        let (limiter, clock) = limiter(policy(from));
+        assert_eq!(limiter.report(Request::new("alice").cost(reported)).expect("recorded").unrecorded(), 0);
+        clock.advance((2_800 + after) * SECOND);
+        limiter.set_policy(policy(to)).expect("a valid policy");
+        assert_eq!(peek(&limiter, "alice").remaining(), Some(left), "{from} -> {to}");
+        assert!(!limiter.allow(Request::new("alice").cost(left + 1)), "{from} -> {to}");
+    }
+    let (limiter, clock) = limiter(Policy::new().limit("api", limit("sliding 10/h")));
+    assert_eq!(limiter.report(Request::new("alice").cost(20)).expect("recorded").unrecorded(), 0);
+    limiter.set_policy(Policy::new().limit("api", limit("sliding 5/h"))).expect("a valid policy");
+    assert!(!limiter.allow("alice"), "five move, fifteen stay");
+    clock.advance((2_800 + 1_800) * SECOND);
+    assert_eq!(peek(&limiter, "alice").remaining(), Some(0));
+}
+
+#[test]
+fn debt_of_a_limit_that_warms_up_is_owed_until_it_is_paid() {
+    let warm = Rule::new("api", limit("10/h")).warm_up("1 over 2h".parse().expect("a warm-up"));
+    let (limiter, clock) = limiter(warm);
+    assert_eq!(limiter.report(Request::new("alice").cost(20)).expect("recorded").unrecorded(), 0);
+    limiter.set_policy(Rule::new("api", limit("20/h"))).expect("a valid policy");
+    // In two hours of the climb, 9.2 of the twenty drain.
+    clock.advance(2 * 3_600 * SECOND + 2 * SECOND);
+    assert_eq!(peek(&limiter, "alice").remaining(), Some(9));
+}

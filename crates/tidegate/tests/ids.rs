@@ -296,3 +296,23 @@ fn what_comes_after_a_reset_is_charged_once() {
         assert_eq!(limiter.peek("bob").expect("an answer").remaining(), Some(9), "{order:?}");
     }
 }
+
+/// A peek beside it is decided anew, and keeps nothing from being repeated.
+#[test]
+fn a_charge_beside_a_peek_is_repeated_though_nothing_is_left_for_it() {
+    for order in [[0, 1], [1, 0]] {
+        let limiter = limiter(Limit::per_hour(10));
+        let asked = [(Verb::Charge, Request::new("alice").cost(8).id("order-17")), (Verb::Peek, Request::new("bob"))];
+        for repeated in [false, true, true] {
+            let asked = order.map(|index| asked[index].clone());
+            let said = tidegate_testkit::block_on(limiter.decide_all_async(&asked)).expect("answers");
+            let alice = said[order[0]].as_ref().expect("a decision");
+            assert_eq!((alice.is_allowed(), alice.is_repeated()), (true, repeated), "{order:?}");
+        }
+        // What the peek asks for has to be there.
+        assert!(limiter.allow(Request::new("bob").cost(10)));
+        let asked = [asked[0].clone(), (Verb::Peek, Request::new("bob"))];
+        let said = tidegate_testkit::block_on(limiter.decide_all_async(&asked)).expect("answers");
+        assert!(said[1].as_ref().is_ok_and(|decision| !decision.is_allowed()));
+    }
+}

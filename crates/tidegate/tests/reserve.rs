@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::kernel::{LimitKernel, Verb, Verdict};
+use tidegate::kernel::{Charged, LimitKernel, Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Store, StoreError};
 use tidegate::{
-    AcquireError, Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow, Policy,
-    Request, ReserveError, Rule,
+    AcquireError, AlgorithmKind, Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros,
+    Overflow, Policy, Request, ReserveError, Rule,
 };
 use tidegate_testkit::{Random, block_on};
 
@@ -613,5 +613,83 @@ fn a_request_without_an_id_has_no_reservation() {
         ];
         assert!(answers.iter().all(|answer| matches!(answer, Err(CheckError::NotReserved { .. }))), "{answers:?}");
         assert_eq!(left(&limiter), Some(100));
+    }
+}
+
+#[test]
+fn what_did_not_fit_into_a_lower_limit_is_settled_as_well() {
+    let lowered = |from: Limit, to: Limit| {
+        let (limiter, clock) = limiter(from);
+        let [first, second] = [4, 6].map(|cost| {
+            clock.advance(Duration::from_secs(1));
+            limiter.reserve(Request::new("alice").cost(cost)).expect("a reservation")
+        });
+        limiter.set_policy(to).expect("a valid policy");
+        (limiter, first, second)
+    };
+    for limit in algorithms() {
+        let to =
+            |count: u64| limit.to_string().replacen("100", &count.to_string(), 1).parse::<Limit>().expect("a limit");
+        let (from, to) = (to(10), to(4));
+        // A bucket that holds less may have had what drained since.
+        let is_bucket = matches!(limit.algorithm(), AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket);
+        let (limiter, first, second) = lowered(from, to);
+        assert!(first.release().expect("released").is_allowed());
+        assert!(!limiter.allow("alice"), "{limit}: six are reserved");
+        assert!(second.release().expect("released").is_allowed());
+        let left = left(&limiter).expect("a limit");
+        assert!(left == 4 || is_bucket && left == 3, "{limit}: {left}");
+        let (limiter, first, second) = lowered(from, to);
+        assert!(second.settle(2).expect("settled").is_allowed());
+        assert!(first.settle(1).expect("settled").is_allowed());
+        let left = self::left(&limiter).expect("a limit");
+        assert!(left == 1 || is_bucket && left == 0, "{limit}: {left}");
+    }
+}
+
+#[test]
+fn a_permit_that_a_lower_limit_has_no_room_for_is_released() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for lower in [1, 2] {
+            let (limiter, clock) = limiter(Limit::in_flight(3, MINUTE));
+            let mut held = [(); 3].map(|()| {
+                clock.advance(Duration::from_secs(1));
+                Some(limiter.reserve("alice").expect("a permit"))
+            });
+            limiter.set_policy(Limit::in_flight(lower, MINUTE)).expect("a valid policy");
+            for (released, index) in order.into_iter().enumerate() {
+                let has_room = 3 - released < lower as usize;
+                assert_eq!(left(&limiter), Some(u64::from(has_room)), "{order:?}");
+                let _ = held[index].take().expect("held").release().expect("released");
+            }
+            assert_eq!(left(&limiter), Some(lower), "{order:?}");
+        }
+    }
+}
+
+#[test]
+fn a_renewal_of_the_only_permit_does_not_begin_the_warm_up_anew() {
+    let hour = Duration::from_secs(3_600);
+    let rule = Rule::new("jobs", Limit::in_flight(10, hour)).warm_up("2 over 1min".parse().expect("a warm-up"));
+    let (limiter, clock) = limiter(rule);
+    let held = limiter.reserve("alice").expect("a permit");
+    for _ in 0..3 {
+        clock.advance(hour - MINUTE);
+        assert!(held.renew().expect("renewed").is_allowed());
+        assert_eq!(left(&limiter), Some(9));
+    }
+}
+
+#[test]
+fn a_correction_without_an_id_is_an_error_also_as_one_of_a_list() {
+    for verb in [Verb::SETTLE, Verb::RENEW, Verb::Settle(Charged { at: Micros::ZERO, cost: 10 })] {
+        let (limiter, _) = limiter(Limit::per_hour(100));
+        for others in 0..2 {
+            let asked = (0..=others)
+                .map(|index| (if index == 0 { verb } else { Verb::Peek }, Request::new("alice").settles(30)));
+            let answers = block_on(limiter.decide_all_async(&asked.collect::<Vec<_>>()));
+            assert!(matches!(answers, Err(CheckError::NotReserved { .. })), "{verb:?}: {answers:?}");
+            assert_eq!(left(&limiter), Some(100), "{verb:?}");
+        }
     }
 }

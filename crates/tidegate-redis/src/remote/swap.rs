@@ -97,7 +97,8 @@ impl<'a> Member<'a> {
         verb: Verb,
         since: Option<Micros>,
     ) -> Result<(Encoded, Vec<Step<'a>>), RedisFailure> {
-        let (meter, mut cost) = (self.check.meter(), self.check.cost());
+        let (meter, intended) = (self.check.meter(), verb);
+        let (mut verb, mut cost) = (verb, self.check.cost());
         let is_custom = self.states().any(|(meter, _)| meter.limit().is_none());
         let what = if is_custom { "the state of a custom kernel" } else { "a state" };
         let garbled = || RedisFailure::Garbled { what };
@@ -109,15 +110,9 @@ impl<'a> Member<'a> {
             let rest;
             (own, rest) = meter.take_over_encoded(&own.bytes, now, former.meter, &used).ok_or_else(garbled)?;
             // What does not fit would come back with the next charge.
-            let given_back = match verb {
-                Verb::Reset => Kept::default(),
-                Verb::Refund => {
-                    let kept;
-                    (kept, cost) = former.meter.give_back_encoded(&rest.bytes, now, cost).ok_or_else(garbled)?;
-                    kept
-                }
-                Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => rest.clone(),
-            };
+            let given_back;
+            (given_back, verb, cost) =
+                former.meter.give_back_encoded(&rest.bytes, now, verb, cost).ok_or_else(garbled)?;
             left.push([given_back, rest]);
         }
         let decided = match since.and_then(|since| self.used_up(since, now, verb)) {
@@ -125,7 +120,7 @@ impl<'a> Member<'a> {
             None => meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?,
         };
         // A peek moves nothing.
-        let moved = |kept: Kept| kernel::may_write(verb, self.check.cost()).then_some(kept);
+        let moved = |kept: Kept| kernel::may_write(intended, self.check.cost()).then_some(kept);
         let own = if self.former.is_empty() { None } else { moved(own) };
         let passes = decided.verdict.allowed || verb == Verb::Peek;
         let write = |meter: &Meter, kept: Option<Kept>| kept.map(|kept| state::stored(meter, kept));

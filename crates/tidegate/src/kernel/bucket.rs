@@ -362,12 +362,15 @@ impl Kernel for Bucket {
 
     /// What has drained since is taken to be of this charge, as if the bucket had been
     /// empty before it, and of what was kept first.
-    fn undo(&self, state: &mut BucketState, now: Micros, charged: Charged, kept: u64) {
+    fn undo(&self, state: &mut BucketState, now: Micros, charged: Charged, kept: u64) -> u64 {
         let tick = self.ticks(now);
         let drained = tick.saturating_sub(self.ticks(charged.at)).saturating_mul(self.drain);
         // The charge may be of a limit that this one replaced, and more than fits here.
         let gone = drained.saturating_sub(kept.saturating_mul(self.scale));
-        self.lower(state, tick, (charged.cost - kept).saturating_mul(self.scale).saturating_sub(gone));
+        let wanted = (charged.cost - kept).saturating_mul(self.scale).saturating_sub(gone);
+        let taken = wanted.min(self.level_with_debt(state, tick));
+        self.lower(state, tick, taken);
+        taken.div_ceil(self.scale)
     }
 
     #[inline(always)]

@@ -141,23 +141,37 @@ impl Log {
     }
 
     /// Moves the entries of a log of the same period, the newest first, as far
-    /// as they fit; false, and nothing is done, if this one has entries or the
-    /// period is another.
+    /// as they fit; false, and nothing is done, if the period is another, or they
+    /// are ahead of what this one has.
     pub(crate) fn take_over(&self, state: &mut LogState, now: Micros, from: &Log, used: &mut LogState) -> bool {
-        if self.period != from.period || self.used(state, Log::time(state, now)) > 0 {
+        let time = Log::time(state, now);
+        let own = self.used(state, time);
+        if self.period != from.period || own > 0 && used.newest() > time {
             return false;
         }
+        self.forget_expired(state, time);
         from.forget_expired(used, Log::time(used, now));
-        let left = used.total().saturating_sub(self.count);
+        let left = used.total().saturating_sub(self.count.saturating_sub(own));
+        if left == used.total() {
+            return true;
+        }
         let split = used.below(left + 1);
         let before = used.before.wrapping_add(left);
         let mut entries = std::mem::take(&mut used.entries);
         used.entries = entries.drain(..split).collect();
-        *state = LogState { entries, before };
+        let moved = LogState { entries, before };
         // Of the oldest entry that moves, a part may stay.
-        if let Some(oldest) = state.entries.front().filter(|_| used.total() < left) {
+        if let Some(oldest) = moved.entries.front().filter(|_| used.total() < left) {
             used.entries.push_back(Entry { at: oldest.at, total: before });
         }
+        if own == 0 {
+            *state = moved;
+            return true;
+        }
+        let mut instants: Vec<(u64, u64)> = state.instants().chain(moved.instants()).collect();
+        instants.sort_by_key(|(at, _)| *at);
+        *state = LogState::default();
+        instants.into_iter().for_each(|(at, cost)| state.push(at, cost));
         true
     }
 
@@ -259,8 +273,8 @@ impl Kernel for Log {
     }
 
     /// An entry of another time is not of this charge, and one that has expired is gone.
-    fn undo(&self, state: &mut LogState, now: Micros, charged: Charged, kept: u64) {
-        let Some((index, size)) = self.entry_of(state, now, charged) else { return };
+    fn undo(&self, state: &mut LogState, now: Micros, charged: Charged, kept: u64) -> u64 {
+        let Some((index, size)) = self.entry_of(state, now, charged) else { return 0 };
         let taken = size.min(charged.cost - kept);
         state.entries.range_mut(index..).for_each(|entry| entry.total = entry.total.wrapping_sub(taken));
         let expired = self.expired(state, Log::time(state, now));
@@ -268,6 +282,7 @@ impl Kernel for Log {
             state.entries.remove(index);
         }
         state.drop_first(expired);
+        taken
     }
 
     fn is_there(&self, state: &LogState, now: Micros, charged: Charged) -> bool {
@@ -378,17 +393,33 @@ mod tests {
     }
 
     #[test]
-    fn entries_do_not_move_to_a_log_that_has_some_or_another_period() {
-        let mut used = state(&[(-7, 2)]);
-        let mut refused = |own: &[(i64, u64)], to: Log| {
-            let mut state_of_own = state(own);
+    fn entries_keep_their_instants_beside_those_that_a_log_has() {
+        type Entries = &'static [(i64, u64)];
+        let cases: [(u64, Entries, Entries, Entries, Entries); 6] = [
+            (9, &[(OLDEST, 1)], &[(-7, 2)], &[(OLDEST, 1), (-7, 2)], &[]),
+            (9, &[(3, 1)], &[(-7, 2)], &[(-7, 2), (3, 1)], &[]),
+            (9, &[(GONE, 4), (-7, 1)], &[(GONE, 1), (-7, 2), (0, 1)], &[(-7, 3), (0, 1)], &[]),
+            (4, &[(-3, 2)], &[(OLDEST, 1), (-7, 2), (-1, 1)], &[(-7, 1), (-3, 2), (-1, 1)], &[(OLDEST, 1), (-7, 1)]),
+            (2, &[(-3, 2)], &[(-7, 2)], &[(-3, 2)], &[(-7, 2)]),
+            (1, &[(-3, 2)], &[(-7, 2)], &[(-3, 2)], &[(-7, 2)]),
+        ];
+        for (count, own, before, moved, left) in cases {
+            let (mut state_of_own, mut used) = (state(own), state(before));
+            assert!(log(count).take_over(&mut state_of_own, Micros::new(NOW), &log(9), &mut used), "{own:?}");
+            assert_eq!((state_of_own, used), (state(moved), state(left)), "{before:?} to {own:?} of {count}");
+        }
+    }
+
+    #[test]
+    fn entries_do_not_move_to_another_period_or_ahead_of_what_a_log_has() {
+        let refused = |own: &[(i64, u64)], to: Log, before: &[(i64, u64)]| {
+            let (mut state_of_own, mut used) = (state(own), state(before));
             assert!(!to.take_over(&mut state_of_own, Micros::new(NOW), &log(9), &mut used), "{own:?} of {to:?}");
-            assert_eq!((&state_of_own, &used), (&state(own), &state(&[(-7, 2)])), "{own:?} of {to:?}");
+            assert_eq!((state_of_own, used), (state(own), state(before)), "{own:?} of {to:?}");
         };
-        refused(&[(OLDEST, 1)], log(9));
-        refused(&[(3, 1)], log(9));
-        refused(&[], Log::new(9, PERIOD - 1));
-        refused(&[(OLDEST, 1)], Log::new(9, PERIOD - 1));
+        refused(&[], Log::new(9, PERIOD - 1), &[(-7, 2)]);
+        refused(&[(OLDEST, 1)], Log::new(9, PERIOD - 1), &[(-7, 2)]);
+        refused(&[(OLDEST, 1)], log(9), &[(-7, 2), (1, 1)]);
     }
 
     #[test]

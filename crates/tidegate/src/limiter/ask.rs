@@ -43,9 +43,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
     ) -> Result<Decision, CheckError> {
-        if request.id.is_none() && matches!(verb, Verb::Settle(_) | Verb::Renew(_)) {
-            return Err(CheckError::NotReserved { id: String::new() });
-        }
+        corrects_a_reservation(verb, request)?;
         let fast = self.inner.policies.fast();
         // Where there is one limit, the protocol is one check and a look at the version.
         if let Some((limit, key, version)) = fast.of(request) {
@@ -77,6 +75,7 @@ impl<S: Store> Limiter<S> {
         mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
     ) -> Result<Decisions, CheckError> {
         let inner = &*self.inner;
+        asked.iter().try_for_each(|(verb, request)| corrects_a_reservation(*verb, request))?;
         let id = id_of(asked);
         loop {
             let current = in_force(&inner.policies);
@@ -336,7 +335,11 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         }
         // A peek that is refused refuses all, so it is asked before anything is charged.
         let decided = self.ask(Ask::Peeks, store).await?;
-        if is_refused || self.said.iter().any(|verdict| !verdict.allowed) {
+        // What has an id may have been charged before, and is repeated though nothing is left.
+        let refuses = |index: usize| self.id.is_none() || self.asked[index].0 == Verb::Peek;
+        let is_refused =
+            is_refused || self.limits().zip(&self.said).any(|((index, _), said)| !said.allowed && refuses(index));
+        if is_refused {
             return Ok(decided);
         }
         self.ask(Ask::Changes, store).await
@@ -431,6 +434,15 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
             });
         }
         decisions
+    }
+}
+
+/// A correction without an id has nothing to correct.
+#[inline]
+fn corrects_a_reservation(verb: Verb, request: &Request<'_>) -> Result<(), CheckError> {
+    match verb {
+        Verb::Settle(_) | Verb::Renew(_) if request.id.is_none() => Err(CheckError::NotReserved { id: String::new() }),
+        _ => Ok(()),
     }
 }
 

@@ -62,15 +62,15 @@ impl Meter {
         Some((self.keep_if_in_use(&state, now), from.keep_if_in_use(&used, now)))
     }
 
-    /// Begins a refund of a limit that succeeded this one with what did not fit
-    /// into it, by the state that [was left](Meter::take_over_encoded): what is
-    /// left now, and how much of the cost is still to be given back. `None` if
-    /// it is no such state.
+    /// Begins a refund, a settlement or a reset of a limit that succeeded this one with
+    /// what did not fit into it, by the state that [was left](Meter::take_over_encoded):
+    /// what is left now, and the verb and the cost of what is still to be done. Any other
+    /// verb does nothing. `None` if it is no such state.
     #[must_use]
-    pub fn give_back_encoded(&self, used: &[u8], now: Micros, cost: u64) -> Option<(Kept, u64)> {
+    pub fn give_back_encoded(&self, used: &[u8], now: Micros, verb: Verb, cost: u64) -> Option<(Kept, Verb, u64)> {
         let mut used = self.load_healed(used, now)?;
-        let cost = give_back(self, &mut used, now, cost);
-        Some((self.keep_if_in_use(&used, now), cost))
+        let (verb, cost) = give_back(self, &mut used, now, verb, cost);
+        Some((self.keep_if_in_use(&used, now), verb, cost))
     }
 
     fn load_healed(&self, state: &[u8], now: Micros) -> Option<super::MeterState> {
@@ -99,6 +99,7 @@ impl Default for Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Charged;
     use crate::{Limit, Name};
 
     const NOW: Micros = Micros::new(1_700_000_000_000_000);
@@ -159,19 +160,36 @@ mod tests {
             let meter = meter(words);
             let used = |cost| meter.decide_encoded(&[], NOW, Verb::Charge, cost).and_then(|encoded| encoded.after);
             let [one, two] = [1, 2].map(|cost| used(cost).expect("a charge"));
-            assert_eq!(meter.give_back_encoded(&two.bytes, NOW, 0), Some((two.clone(), 0)), "{words}");
-            assert_eq!(meter.give_back_encoded(&two.bytes, NOW, 1), Some((one, 0)), "{words}");
+            let refund = |state: &[u8], cost| {
+                let (kept, verb, left) = meter.give_back_encoded(state, NOW, Verb::Refund, cost).expect("a state");
+                assert_eq!(verb, Verb::Refund);
+                (kept, left)
+            };
+            assert_eq!(refund(&two.bytes, 0), (two.clone(), 0), "{words}");
+            assert_eq!(refund(&two.bytes, 1), (one.clone(), 0), "{words}");
             for (cost, left) in [(2, 0), (3, 1), (u64::MAX, u64::MAX - 2)] {
-                assert_eq!(meter.give_back_encoded(&two.bytes, NOW, cost), Some((Kept::default(), left)), "{words}");
+                assert_eq!(refund(&two.bytes, cost), (Kept::default(), left), "{words}");
             }
-            assert_eq!(meter.give_back_encoded(&[], NOW, 3), Some((Kept::default(), 3)), "{words}");
+            assert_eq!(refund(&[], 3), (Kept::default(), 3), "{words}");
+            // Of three that were charged, one is here.
+            let charged = |cost| Charged { at: NOW, cost };
+            for (kept, left) in [(0, Verb::Settle(charged(2))), (2, Verb::Settle(charged(2)))] {
+                let settled = meter.give_back_encoded(&one.bytes, NOW, Verb::Settle(charged(3)), kept);
+                assert_eq!(settled, Some((Kept::default(), left, kept)), "{words}");
+            }
+            let more = (Verb::Settle(charged(3)), 4);
+            assert_eq!(
+                meter.give_back_encoded(&one.bytes, NOW, more.0, more.1),
+                Some((one, more.0, more.1)),
+                "{words}"
+            );
         }
     }
 
     #[test]
     fn bytes_of_something_else_are_refused() {
         let meter = Meter::new(Name::literal("rule"), Limit::per_second(2));
-        assert!(meter.give_back_encoded(b"hello", NOW, 1).is_none());
+        assert!(meter.give_back_encoded(b"hello", NOW, Verb::Refund, 1).is_none());
         assert!(meter.decide_encoded(b"hello", NOW, Verb::Charge, 1).is_none());
     }
 }

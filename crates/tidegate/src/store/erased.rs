@@ -113,8 +113,12 @@ impl<K: Kernel> Kernel for Erased<K> {
         self.kernel.refund(state.get(&*self.kernel), now, cost);
     }
 
-    fn undo(&self, state: &mut AnyState, now: Micros, charged: Charged, kept: u64) {
-        self.kernel.undo(state.get(&*self.kernel), now, charged, kept);
+    fn undo(&self, state: &mut AnyState, now: Micros, charged: Charged, kept: u64) -> u64 {
+        self.kernel.undo(state.get(&*self.kernel), now, charged, kept)
+    }
+
+    fn renew(&self, state: &mut AnyState, now: Micros, charged: Charged) {
+        self.kernel.renew(state.get(&*self.kernel), now, charged);
     }
 
     fn is_there(&self, state: &AnyState, now: Micros, charged: Charged) -> bool {

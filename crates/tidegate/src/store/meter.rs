@@ -454,7 +454,12 @@ impl Meter {
             None => CUSTOM_HORIZON,
         };
         let climb = self.warm_up.map_or(Micros::ZERO, |warm_up| warm_up.over());
-        Micros::new(horizon).max(climb).saturating_add(Micros::new(MIN_GRACE))
+        // While it climbs, a bucket drains more slowly: its debt may take as much longer.
+        let longest = match self.limit {
+            Some(limit) if limit.max_debt() > 0 => Micros::new(horizon).saturating_add(climb),
+            Some(_) | None => Micros::new(horizon).max(climb),
+        };
+        longest.saturating_add(Micros::new(MIN_GRACE))
     }
 
     /// Whether both have the same states.

@@ -128,11 +128,19 @@ impl Kernel for MeterKernel {
         }
     }
 
-    fn undo(&self, state: &mut MeterState, now: Micros, charged: Charged, kept: u64) {
+    fn undo(&self, state: &mut MeterState, now: Micros, charged: Charged, kept: u64) -> u64 {
         match self {
             MeterKernel::Bucket(kernel) => kernel.undo(state.bucket_mut(), now, charged, kept),
             MeterKernel::Window(kernel) => kernel.undo(state.window_mut(), now, charged, kept),
             MeterKernel::Heap(kernel) => kernel.undo(state.heap_mut(), now, charged, kept),
+        }
+    }
+
+    fn renew(&self, state: &mut MeterState, now: Micros, charged: Charged) {
+        match self {
+            MeterKernel::Bucket(kernel) => kernel.renew(state.bucket_mut(), now, charged),
+            MeterKernel::Window(kernel) => kernel.renew(state.window_mut(), now, charged),
+            MeterKernel::Heap(kernel) => kernel.renew(state.heap_mut(), now, charged),
         }
     }
 

@@ -10,7 +10,7 @@
 
 use super::meter::Meter;
 use super::meter_kernel::{MeterKernel, MeterState};
-use crate::kernel::{self, Admission, Kernel, LimitKernel, Verb};
+use crate::kernel::{Admission, Charged, Kernel, LimitKernel, Verb};
 use crate::time::Micros;
 
 /// A limit that another one replaced: what a key used of it counts on.
@@ -25,41 +25,68 @@ pub struct Former<'a> {
 /// Moves what was used of one limit to the one that succeeds it.
 pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &Meter, used: &mut MeterState) {
     let limits = (to.limit().map(|limit| limit.kernel()), from.limit().map(|limit| limit.kernel()));
-    let is_done = match limits {
+    let whole = (to.whole_kernel(), from.whole_kernel());
+    match limits {
         (Some(LimitKernel::Bucket(to)), Some(LimitKernel::Bucket(from))) => {
-            return to.take_over(state.bucket_mut(), now, &from, used.bucket_mut());
+            to.take_over(state.bucket_mut(), now, &from, used.bucket_mut());
         }
+        (Some(LimitKernel::Log(to)), Some(LimitKernel::Log(from)))
+            if to.take_over(state.heap_mut().get(&to), now, &from, used.heap_mut().get(&from)) => {}
         (Some(LimitKernel::Window(to)), Some(LimitKernel::Window(from))) => {
-            to.take_over(state.window_mut(), now, &from, used.window_mut())
+            let before = whole.0.used(state, now) + whole.1.used(used, now);
+            to.take_over(state.window_mut(), now, &from, used.window_mut());
+            // What the last window has no room for counts all the same, and may fit into this one.
+            take_over_units(whole, state, now, used, before.saturating_sub(whole.0.used(state, now)));
         }
-        (Some(LimitKernel::Log(to)), Some(LimitKernel::Log(from))) => {
-            to.take_over(state.heap_mut().get(&to), now, &from, used.heap_mut().get(&from))
-        }
-        (_, _) => false,
-    };
-    if !is_done {
-        take_over_units(to.whole_kernel(), state, now, from.whole_kernel(), used);
+        (_, _) => take_over_units(whole, state, now, used, whole.1.used(used, now)),
     }
 }
 
-/// Gives back what did not fit into the limit that succeeded this one, before
-/// anything that did: how much of the cost is still to be given back.
-pub(crate) fn give_back(from: &Meter, used: &mut MeterState, now: Micros, cost: u64) -> u64 {
-    let units = from.kernel().used(used, now).min(cost);
-    kernel::apply(from.kernel(), used, now, Verb::Refund, units);
-    cost - units
+/// Begins what a check gives back with what did not fit into the limit that succeeded
+/// this one, which would come back with the next charge: what the check has still to do.
+pub(crate) fn give_back(from: &Meter, used: &mut MeterState, now: Micros, verb: Verb, cost: u64) -> (Verb, u64) {
+    let kernel = from.kernel();
+    match verb {
+        Verb::Refund => {
+            let units = kernel.used(used, now).min(cost);
+            kernel.refund(used, now, units);
+            (verb, cost - units)
+        }
+        Verb::Settle(charged) if cost < charged.cost => {
+            let left = charged.cost - kernel.undo(used, now, charged, cost);
+            (Verb::Settle(Charged { cost: left, ..charged }), cost)
+        }
+        Verb::Reset => {
+            *used = MeterState::Fresh;
+            (verb, cost)
+        }
+        Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => (verb, cost),
+    }
 }
 
-fn take_over_units(to: &MeterKernel, state: &mut MeterState, now: Micros, from: &MeterKernel, used: &mut MeterState) {
-    let units = from.used(used, now);
+fn take_over_units(
+    (to, from): (&MeterKernel, &MeterKernel),
+    state: &mut MeterState,
+    now: Micros,
+    used: &mut MeterState,
+    units: u64,
+) {
     let fit = units.min(to.read(state, now).remaining);
     if fit > 0 && matches!(to.admit(state, now, fit), Admission::Pass { .. }) {
         to.charge(state, now, fit);
         if fit == units {
             *used = MeterState::Fresh;
         } else {
-            from.refund(used, now, fit);
+            let left = units - fit;
+            take_out(from, used, now, from.used(used, now).saturating_sub(left));
         }
+    }
+}
+
+fn take_out(from: &MeterKernel, used: &mut MeterState, now: Micros, units: u64) {
+    match from {
+        MeterKernel::Window(from) => from.take_out(used.window_mut(), now, units),
+        MeterKernel::Bucket(_) | MeterKernel::Heap(_) => from.refund(used, now, units),
     }
 }
 
@@ -101,8 +128,9 @@ mod tests {
             (meter("fixed 10/min"), 120),
             (meter("sliding 10/min"), 120),
             (meter("sliding-log 10/min"), 60),
-            (meter("10/min").warming_up(warm_up(119)), 120),
-            (meter("10/min").warming_up(warm_up(121)), 121),
+            (meter("10/min").warming_up(warm_up(30)), 150),
+            (meter("10/min debt 0").warming_up(warm_up(59)), 60),
+            (meter("10/min debt 0").warming_up(warm_up(61)), 61),
             (Meter::custom(Name::literal("own"), Generous), 86_400),
         ];
         for (meter, seconds) in seconds {
@@ -154,17 +182,18 @@ mod tests {
     }
 
     #[test]
-    fn a_debt_above_the_last_window_is_not_charged_to_this_one() {
+    fn what_the_last_window_has_no_room_for_counts_in_this_one() {
         // Of nine a tenth is less than a unit, of 29 it is two.
-        for (words, units) in [("sliding 9/s", 9), ("sliding 29/s", 29)] {
+        for (words, units, moved, left) in [("sliding 9/s", 9, 0, Some(9)), ("sliding 29/s", 29, 2, None)] {
             let (from, to) = (meter(words), meter("sliding 5/s"));
             let in_the_last_window = Micros::new(NOW.get() - 1_000_000);
             let [mut state, mut used] =
                 [charged(&to, in_the_last_window, 5), charged(&from, in_the_last_window, units)];
             take_over(&to, &mut state, NOW, &from, &mut used);
             let window = NOW.get() - NOW.get() % 1_000_000;
-            assert_eq!(bytes(&to, &state), [window, 0, 5].map(u64::to_le_bytes).concat());
-            assert_eq!(bytes(&from, &used), [window, 0, units].map(u64::to_le_bytes).concat());
+            assert_eq!(bytes(&to, &state), [window, moved, 5].map(u64::to_le_bytes).concat());
+            let left = left.map_or([0; 3], |left| [window, 0, left]);
+            assert_eq!(bytes(&from, &used), left.map(u64::to_le_bytes).concat());
         }
     }
 

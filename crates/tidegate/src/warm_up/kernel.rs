@@ -196,26 +196,32 @@ impl Warming {
         left.saturating_sub(step.floor)
     }
 
-    fn take_back(&self, state: &mut WarmingState, now: Micros, taken: Taken) {
+    fn take_back(&self, state: &mut WarmingState, now: Micros, taken: Taken) -> u64 {
         if self.forget_at(state) <= now {
-            return;
+            return 0;
         }
         let time = now.get().max(state.last);
         let at = Micros::new(time);
-        let is_unused = match (self.base, &mut state.use_) {
+        let (is_unused, units) = match (self.base, &mut state.use_) {
             (Base::Window(window), Use::Window(used)) => {
-                match taken {
-                    Taken::Latest(cost) => window.refund(used, at, cost),
+                let units = match taken {
+                    Taken::Latest(cost) => {
+                        window.refund(used, at, cost);
+                        cost
+                    }
                     Taken::Of(charged, kept) => window.undo(used, at, charged, kept),
-                }
-                *used == WindowState::default()
+                };
+                (*used == WindowState::default(), units)
             }
             (Base::Log(log), Use::Log(used)) => {
-                match taken {
-                    Taken::Latest(cost) => log.refund(used, at, cost),
+                let units = match taken {
+                    Taken::Latest(cost) => {
+                        log.refund(used, at, cost);
+                        cost
+                    }
                     Taken::Of(charged, kept) => log.undo(used, at, charged, kept),
-                }
-                used.is_empty()
+                };
+                (used.is_empty(), units)
             }
             (Base::Bucket { .. }, Use::Level(level)) => {
                 let (at_last, units) = (*level, |units: u64| u128::from(units) * self.period());
@@ -232,14 +238,15 @@ impl Warming {
                 let taken = level.min(wanted);
                 // Taken from the level as of the last charge, it is missing from then on.
                 state.use_ = Use::Level(at_last - taken);
-                taken == level
+                (taken == level, u64::try_from(taken.div_ceil(self.period())).unwrap_or(u64::MAX))
             }
-            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => return,
+            (Base::Bucket { .. } | Base::Window(_) | Base::Log(_), _) => return 0,
         };
         // The only charge there was, taken back: as if it had never been.
         if is_unused && state.born == state.last {
             *state = WarmingState::default();
         }
+        units
     }
 }
 
@@ -324,8 +331,16 @@ impl Kernel for Warming {
         self.take_back(state, now, Taken::Latest(cost));
     }
 
-    fn undo(&self, state: &mut WarmingState, now: Micros, charged: Charged, kept: u64) {
-        self.take_back(state, now, Taken::Of(charged, kept));
+    fn undo(&self, state: &mut WarmingState, now: Micros, charged: Charged, kept: u64) -> u64 {
+        self.take_back(state, now, Taken::Of(charged, kept))
+    }
+
+    /// The climb goes on, though there may be no other charge.
+    fn renew(&self, state: &mut WarmingState, now: Micros, charged: Charged) {
+        let born = state.born;
+        self.undo(state, now, charged, 0);
+        self.charge(state, now, charged.cost);
+        state.born = born;
     }
 
     fn is_there(&self, state: &WarmingState, now: Micros, charged: Charged) -> bool {

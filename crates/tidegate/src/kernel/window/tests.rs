@@ -83,8 +83,7 @@ fn counts_migrate_to_the_same_windows_as_far_as_they_fit() {
         let has_windows = |own, theirs| style != Style::FixedFromFirst || own == (0, 0) || theirs != (0, 0);
         for (own, theirs, moved, left) in cases.into_iter().filter(|case| has_windows(case.0, case.1)) {
             let (mut own_state, mut used) = (of(own), of(theirs));
-            let done = window(5, style).take_over(&mut own_state, NOW, &window(9, style), &mut used);
-            assert!(done, "{style:?}: {theirs:?} to {own:?}");
+            window(5, style).take_over(&mut own_state, NOW, &window(9, style), &mut used);
             assert_eq!((own_state, used), (of(moved), of(left)), "{style:?}: {theirs:?} to {own:?}");
         }
     }
@@ -109,13 +108,34 @@ fn counts_do_not_migrate_to_different_windows() {
     ];
     for (to, own, from, theirs) in cases {
         let (mut own_state, mut used) = (own, theirs);
-        assert!(!to.take_over(&mut own_state, NOW, &from, &mut used), "{theirs:?} to {own:?}");
-        assert_eq!((own_state, used), (own, theirs));
+        to.take_over(&mut own_state, NOW, &from, &mut used);
+        assert_eq!((own_state, used), (own, theirs), "{theirs:?} to {own:?}");
     }
     // What has expired is no obstacle.
     let (mut own, mut used) = (state(993, 5, 0), state(998, 3, 0));
-    assert!(to.take_over(&mut own, NOW, &to, &mut used));
+    to.take_over(&mut own, NOW, &to, &mut used);
     assert_eq!((own, used), (state(998, 3, 0), WindowState::default()));
+}
+
+/// Of every state and at every time, it counts less by so much; no more is taken than that.
+#[test]
+fn what_is_taken_out_is_what_counts() {
+    for (style, now) in STYLES.into_iter().flat_map(|style| (1_000..1_010).map(move |now| (style, Micros::new(now)))) {
+        let window = window(30, style);
+        for (current, previous) in [(0, 0), (3, 0), (0, 7), (3, 7), (1, 29), (30, 30)] {
+            let before = state(1_000, current, previous);
+            let used = window.used(&before, now);
+            for units in 0..=used {
+                let mut after = before;
+                window.take_out(&mut after, now, units);
+                assert_eq!(window.used(&after, now), used - units, "{units} of {before:?} at {now}");
+                let kept = window.view(&after, now.get());
+                assert_eq!(kept.current, current - units.min(current));
+                let more = WindowState { previous: kept.previous + 1, start: 1_000, current: kept.current };
+                assert!(kept.previous == previous || style != Style::Sliding || window.used(&more, now) > used - units);
+            }
+        }
+    }
 }
 
 #[test]
@@ -211,7 +231,7 @@ fn a_smaller_count_than_was_used_leaves_nothing() {
         assert_eq!(narrow.used(&used, NOW), 3, "{style:?}");
         // Nor has it room for what was used of yet another one.
         let (mut own, expected) = (used, (state(1_000, 3, 0), state(1_000, 3, 0)));
-        assert!(narrow.take_over(&mut own, NOW, &window(9, style), &mut used));
+        narrow.take_over(&mut own, NOW, &window(9, style), &mut used);
         assert_eq!((own, used), expected, "{style:?}");
     }
     // A clock that went back finds more of the last window than was there when it charged.

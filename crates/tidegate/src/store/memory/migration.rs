@@ -7,7 +7,7 @@
 use super::MemoryStore;
 use super::step::{Placement, Step};
 use crate::kernel::{self, Kernel, Verb};
-use crate::store::{self, Check, MeterState};
+use crate::store::{self, Check};
 use crate::time::Micros;
 
 /// Whether the limit of a check came in the place of others.
@@ -60,17 +60,13 @@ pub(super) fn take_over(steps: &mut [Step<'_>], from: &mut Step<'_>) {
     (to.changed, from.changed) = (true, true);
 }
 
-/// Has a reset or a refund of the target begin with what did not fit: it would
-/// come back with the next charge.
+/// Has what the target gives back begin with what did not fit.
 pub(super) fn give_back(steps: &mut [Step<'_>], from: &mut Step<'_>) {
     let Some(to) = from.target.and_then(|target| steps.get_mut(target)) else { return };
-    match (to.check.verb(), from.placement) {
-        (Verb::Reset, _) => (from.state, from.changed) = (MeterState::Fresh, true),
-        (Verb::Refund, Placement::Own) => {
-            to.check.cost = store::give_back(from.check.meter(), &mut from.state, from.at, to.check.cost());
-            from.changed = true;
-        }
-        (Verb::Refund | Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_), _) => {}
+    let (verb, cost) = (to.check.verb(), to.check.cost());
+    if verb.may_give_back() && (verb == Verb::Reset || matches!(from.placement, Placement::Own)) {
+        let (verb, cost) = store::give_back(from.check.meter(), &mut from.state, from.at, verb, cost);
+        (to.check.verb, to.check.cost, from.changed) = (verb, cost, true);
     }
 }
 
