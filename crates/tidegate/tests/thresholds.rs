@@ -120,11 +120,25 @@ fn changing_the_thresholds_forgets_nothing_that_was_used() {
 
 #[test]
 fn a_threshold_that_a_charge_reached_is_told_once_though_the_charge_is_made_anew() {
-    for (meanwhile, crossed) in [(0, "api alice 80% 80/100"), (1, "api alice 80% 81/100"), (5, "api alice 80% 83/100")]
-    {
+    type Ask = fn(&Limiter, Request<'static>) -> bool;
+    let [alone, of_many]: [Ask; 2] = [
+        |limiter, request| limiter.allow(request),
+        |limiter, request| limiter.check_many([request]).is_ok_and(|decisions| decisions[0].is_allowed()),
+    ];
+    let meanwhile = [(0, "api alice 80% 80/100"), (1, "api alice 80% 81/100"), (5, "api alice 80% 83/100")];
+    let cases = meanwhile.into_iter().flat_map(|case| [(case, alone, None), (case, of_many, None)]);
+    // While a limit warms up, what it leaves does not say what is used.
+    let warming = [((5, "api alice 80% 80/100"), alone, Some("90 over 1s"))];
+    for ((meanwhile, crossed), ask, warm_up) in cases.chain(warming) {
         let (clock, told) = (MeddlingClock::at(Micros::new(1_700_000_000_000_000)), Arc::new(Told::default()));
         let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("a store");
-        let policy = || Policy::new().rule(Rule::new("api", Limit::per_hour(100)).notify([80]).expect("thresholds"));
+        let policy = || {
+            let rule = Rule::new("api", Limit::per_hour(100)).notify([80]).expect("thresholds");
+            Policy::new().rule(match warm_up {
+                Some(words) => rule.warm_up(words.parse().expect("a warm-up")),
+                None => rule,
+            })
+        };
         let builder = Limiter::builder(policy()).store(store).observer(told.clone());
         let limiter = builder.build().expect("a policy");
         let _ = limiter.check(Request::new("alice").cost(78)).expect("an answer");
@@ -134,7 +148,7 @@ fn a_threshold_that_a_charge_reached_is_told_once_though_the_charge_is_made_anew
             // When the charge by the first policy is given back.
             meddler.first(move || _ = other.allow(Request::new("alice").cost(meanwhile)));
         });
-        assert!(limiter.allow(Request::new("alice").cost(2)) && clock.is_done());
+        assert!(ask(&limiter, Request::new("alice").cost(2)) && clock.is_done());
         assert_eq!(told.take(), [crossed], "{meanwhile} meanwhile");
     }
 }

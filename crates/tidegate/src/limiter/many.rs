@@ -5,11 +5,12 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::ask::untold;
 use super::fast::{By, FastLimit};
+use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::observe::Event;
 use crate::request::{Attributes, Key, Request};
-use crate::store::{Check, CheckError, ImmediateStore};
+use crate::store::{Check, CheckError, ImmediateStore, refund_charges};
 use crate::time::Micros;
 
 /// Requests of a batch that a store is asked about at a time.
@@ -104,7 +105,11 @@ impl<S: ImmediateStore> Limiter<S> {
                     self.tell_of_one(|| asked.request(index), decision, at);
                     self.inner.observers.tell_crossed(check, &decision.verdict(), at, false);
                 } else {
-                    self.give_back_now(*check);
+                    // What others have reached since is theirs to know.
+                    let charged = [(*check, decision.verdict())];
+                    for (check, verdict, at) in blocking::now(refund_charges(self.store(), charged)) {
+                        self.inner.observers.tell_crossed(&check, &verdict, at, false);
+                    }
                     *decision = self.ask_now(Verb::Charge, &asked.request(index), untold)?;
                 }
             }

@@ -47,8 +47,12 @@ impl Meter {
     /// What is used at least, by what the limit says: what it keeps back from a class is not used. Of a limit
     /// that warms up, what the present step leaves tells nothing of that.
     pub(crate) fn used_at_least(&self, said: &Verdict) -> u64 {
-        let left = said.remaining.saturating_add(self.floor());
-        if self.warm_up().is_some() { 0 } else { self.capacity().saturating_sub(left) }
+        if self.warm_up().is_some() { 0 } else { self.used_at_most(said) }
+    }
+
+    /// The same, but that a step of a warm-up may leave less than is free.
+    pub(crate) fn used_at_most(&self, said: &Verdict) -> u64 {
+        self.capacity().saturating_sub(said.remaining.saturating_add(self.floor()))
     }
 
     /// The thresholds that a change of use crosses upwards, a bit for each.
