@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, Store, StoreError};
-use tidegate::{Clock, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy, Request, Rule, WarmUp};
+use tidegate::{
+    CheckError, Clock, FailureMode, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy, Request, Rule,
+    WarmUp,
+};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::{Random, block_on};
 
@@ -55,7 +58,7 @@ fn migration_on_redis_equals_migration_in_memory() {
     let first = policy(&mut random);
     let redis = Limiter::with_store(first.clone(), store).expect("a valid policy");
     let memory = Limiter::with_store(first, memory).expect("a valid policy");
-    let (mut now, mut changes, mut tally) = (START, 0, [0, 0]);
+    let (mut now, mut changes, mut tally, mut reserved) = (START, 0, [0, 0], 0_u64);
     for step in 0..6_000 {
         now += random.within(0..=60_000);
         if random.percent(1) {
@@ -90,6 +93,28 @@ fn migration_on_redis_equals_migration_in_memory() {
                 memory.reset(request).map(tidegate::Decision::from),
             ),
             2..=4 => (block_on(redis.peek_async(request.clone())), memory.peek(request)),
+            5 => {
+                let name = format!("reserved {reserved}");
+                let request = request.id(&name).cost(random.within(0..=6));
+                reserved += 1;
+                let there = block_on(redis.reserve_async(request.clone())).map(|held| held.leave_open());
+                let here = memory.reserve(request).map(|held| held.leave_open());
+                assert_eq!(
+                    there.map_err(|e| e.to_string()),
+                    here.map_err(|e| e.to_string()),
+                    "seed {seed}, step {step}"
+                );
+                continue;
+            }
+            6..=8 => {
+                let name = format!("reserved {}", random.within(reserved.saturating_sub(5)..=reserved));
+                let (request, actual) = (request.id(&name), random.within(0..=9));
+                match random.within(0..=5) {
+                    0 => (block_on(redis.renew_async(request.clone())), memory.renew(request)),
+                    1 => (block_on(redis.release_async(request.clone())), memory.release(request)),
+                    _ => (block_on(redis.settle_async(request.clone(), actual)), memory.settle(request, actual)),
+                }
+            }
             _ => (block_on(redis.check_async(request.clone())), memory.check(request)),
         };
         // A cost that cannot pass is an error, here as there.
@@ -212,6 +237,60 @@ fn a_charge_of_a_larger_limit_is_settled_as_in_memory() {
             assert_eq!(there.remaining(), Some(left), "{before} to {after}: {actual}");
         }
     }
+}
+
+/// The part of it that did not fit into a lower limit comes first.
+#[test]
+fn what_did_not_fit_into_a_lower_limit_is_settled_as_in_memory() {
+    for (before, after) in [
+        ("in-flight 3 for 60s", "in-flight 1 for 60s"),
+        ("3/h", "2/h"),
+        ("fixed 3/h", "fixed 2/h"),
+        ("sliding 3/h", "sliding 2/h"),
+        ("sliding 3/h", "2/h"),
+        ("sliding-log 3/h", "sliding-log 2/h"),
+    ] {
+        let limit = |words: &str| words.parse::<Limit>().expect("a limit");
+        let (store, clock) = support::manual_store();
+        clock.set(Micros::new(START));
+        let memory = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        let redis = Limiter::with_store(limit(before), store).expect("a valid policy");
+        let memory = Limiter::with_store(limit(before), memory).expect("a valid policy");
+        let request = |id: &'static str| Request::user("alice").id(id);
+        for id in ["one", "two", "three"] {
+            clock.advance(Duration::from_millis(1));
+            block_on(redis.reserve_async(request(id))).expect("reserved").leave_open();
+            memory.reserve(request(id)).expect("reserved").leave_open();
+        }
+        redis.set_policy(limit(after)).expect("a valid policy");
+        memory.set_policy(limit(after)).expect("a valid policy");
+        for id in ["three", "one", "two"] {
+            let there = block_on(redis.peek_async(Request::user("alice"))).expect("an answer");
+            assert_eq!(there, memory.peek(Request::user("alice")).expect("an answer"), "{before} to {after}: {id}");
+            let there = block_on(redis.release_async(request(id))).expect("released");
+            assert_eq!(there, memory.release(request(id)).expect("released"), "{before} to {after}: {id}");
+        }
+        let there = block_on(redis.peek_async(Request::user("alice"))).expect("an answer");
+        // Of a bucket a little less, as what drained meanwhile may have been of each of them.
+        let all = limit(after).capacity();
+        let left = if after == "2/h" { all - 1 } else { all };
+        assert_eq!(there.remaining(), Some(left), "{before} to {after}");
+    }
+}
+
+/// Also where the slice begins with a check that has none.
+#[test]
+fn a_reused_id_behind_a_reset_is_told_as_in_memory() {
+    let (store, _) = support::manual_store();
+    let limiter = Limiter::builder(Limit::per_hour(10)).store(store).on_failure(FailureMode::Open).build();
+    let limiter = limiter.expect("a valid policy");
+    let ask = |cost| {
+        let charge = (Verb::Charge, Request::new("bob").cost(cost).id("order-17"));
+        block_on(limiter.decide_all_async(&[(Verb::Reset, Request::new("alice")), charge]))
+    };
+    assert!(ask(1).is_ok());
+    let reused = ask(2);
+    assert!(matches!(reused, Err(CheckError::IdReused { .. })), "{reused:?}");
 }
 
 #[test]
