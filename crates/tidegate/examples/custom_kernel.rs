@@ -1,8 +1,8 @@
 //! A custom algorithm: attempts whose waits double, as for sign-ins.
 //!
-//! The first attempt passes at once, the second after a second, the third after
+//! The first attempt is admitted at once, the second after a second, the third after
 //! two, then four, eight, and so on up to an hour; a quiet hour starts again from the
-//! beginning. A kernel says what the limit means, and the memory store does the rest: it
+//! beginning. A kernel says what the limit means, and the store does the rest: it
 //! keeps the state of each key, forgets it in time, and charges this limit and built-in
 //! ones together or not at all.
 

@@ -1,5 +1,6 @@
-//! Decides whether a request may pass: five algorithms, exact integer
-//! arithmetic, many keys in bounded memory, no thread and no runtime of its own.
+//! Decides whether a request is admitted: five algorithms, exact integer
+//! arithmetic, many keys in bounded memory. It needs no async runtime, and no
+//! background thread for checks.
 //!
 //! ```
 //! use tidegate::{Limit, Limiter};
@@ -13,7 +14,7 @@
 //! }
 //! ```
 //!
-//! `alice` passes twice and is then told to wait for half a second; `bob` has a
+//! `alice` is admitted twice and then refused for half a second; `bob` has a
 //! limit of his own. [`Limiter::allow`] gives only the bool. A [`Limiter`]
 //! is cheap to clone and can be used from any number of threads and tasks.
 //! [`check`](Limiter::check) never waits; [`check_async`](Limiter::check_async)
@@ -25,17 +26,16 @@
 //!
 //! | [`Decision`] | |
 //! |---|---|
-//! | [`is_allowed`](Decision::is_allowed) | whether the request may pass; if so, it has been charged |
-//! | [`remaining`](Decision::remaining) | how many more requests of cost 1 would pass at this instant |
+//! | [`is_allowed`](Decision::is_allowed) | whether the request is admitted; if so, it has been charged |
+//! | [`remaining`](Decision::remaining) | how many more requests of cost 1 would be admitted at this instant |
 //! | [`retry_after`](Decision::retry_after) | how long a refused caller must wait: exact to the microsecond, if no other request uses the key |
 //! | [`reset_after`](Decision::reset_after) | how long until the key is as if never used |
 //! | [`delay`](Decision::delay) | how long to hold an allowed request back; only a leaky bucket asks for it |
-//! | [`limit`](Decision::limit) | the most that could ever pass at once |
+//! | [`limit`](Decision::limit) | the most that could ever be admitted at once |
 //! | [`rule`](Decision::rule) | which limit this is about, where there are several |
 //! | [`is_degraded`](Decision::is_degraded) | whether a fallback answered, not the limit |
 //!
-//! A limit is a plain value. A literal that makes no sense does not compile as a
-//! `const`; numbers from elsewhere go through the `try_` constructors, or are
+//! A limit is a plain value. An invalid literal does not compile as a `const`; numbers from elsewhere go through the `try_` constructors, or are
 //! [parsed](Limit#impl-FromStr-for-Limit) from words:
 //!
 //! ```
@@ -54,12 +54,12 @@
 //!
 //! Take a token bucket unless one of the other rows is what you want.
 //!
-//! | algorithm | take it when | the most that passes | memory per key | what it costs the caller | known weakness |
+//! | algorithm | take it when | the most that it admits | memory per key | what it costs the caller | known weakness |
 //! |---|---|---|---|---|---|
 //! | [token bucket](Limit::token_bucket) | a rate matters, and short bursts are welcome | `burst` at once, then the rate | 22 bytes | nothing within the rate | up to `burst + count` in one period |
-//! | [leaky bucket](Limit::leaky_bucket) | what comes after must see an even flow | as above; leaving evenly | 22 bytes | latency: up to `queue * period / count` | callers must keep to the delay they are told |
+//! | [leaky bucket](Limit::leaky_bucket) | what comes after must see an even flow | as above; leaving evenly | 22 bytes | latency: up to `(queue - 1) * period / count` | callers must wait for the delay in the decision |
 //! | [fixed window](Limit::fixed_window) | the limit is a quota of the clock: 1000 a day | `count` per window | 22 bytes | a wait of up to a period | `2 * count` across an edge; all callers return at the edge |
-//! | [sliding log](Limit::sliding_log) | "never more than N in any minute" is meant literally | `count` in any period | about 220 bytes, and from the fifth on 16 to 32 for each remembered instant | a wait of up to a period | memory and time grow with `count` |
+//! | [sliding log](Limit::sliding_log) | "never more than N in any minute" is meant literally | `count` in any period | about 220 bytes, and from the fifth on 16 to 32 for each remembered instant | a wait of up to a period | memory grows with `count` |
 //! | [sliding counter](Limit::sliding_counter) | the same, roughly, for large counts and many keys | `count` per window, up to `2 * count` in some period | 64 bytes | waits up to two periods after a burst | assumes that the last window was even |
 //!
 //! 22 bytes become 64 for a bucket whose `count`, reduced by its gcd with the
@@ -128,7 +128,7 @@
 //!   [`from_first_request`](Limit::from_first_request). An interval of length `d`
 //!   can touch `ceil(d / period) + 1` windows: up to `2 * count` in one period.
 //! - **Sliding log.** Every window `(t - period, t]` admits at most `count`.
-//! - **Sliding counter.** A request passes if and only if
+//! - **Sliding counter.** A request is admitted if and only if
 //!   `floor(previous * (period - elapsed) / period) + current + cost <= count`,
 //!   where `previous` and `current` are what the last and this window of the clock
 //!   admitted, and `elapsed` is how old this one is. It follows that every window
@@ -157,9 +157,9 @@
 //!
 //! [`peek`](Limiter::peek) asks without charging, [`refund`](Limiter::refund)
 //! gives back, [`reset`](Limiter::reset) forgets, and
-//! [`report`](Limiter::report) charges what is spent already, even into debt. To refund
-//! what was charged last is as if it had never been asked for; to refund something older
-//! lets that much more pass than the bounds above say.
+//! [`report`](Limiter::report) charges what is spent already, even into debt. A refund
+//! of the latest charge leaves the state as if it had never been made; a refund of
+//! an older one admits that much more than the bounds above say.
 //!
 //! # When the cost is known only afterwards
 //!
@@ -187,8 +187,8 @@
 //!
 //! # Several limits at once
 //!
-//! A request must pass all limits of a [`Policy`]. If one refuses, none is
-//! charged. The decision speaks of the limit that binds: the longest wait if
+//! A request is admitted only if all limits of a [`Policy`] admit it. If one
+//! refuses, none is charged. The decision is about the limit that binds: the longest wait if
 //! refused, the least remaining if allowed.
 //!
 //! ```
@@ -212,10 +212,10 @@
 //!
 //! # Changing limits
 //!
-//! [`set_policy`](Limiter::set_policy) puts other limits in force, at once and while checks go on. What was used stays used, rounded
-//! against the caller, whichever algorithms the two limits are. A limit that is lowered and raised again forgives nothing.
+//! [`set_policy`](Limiter::set_policy) replaces the limits at once, while checks go on. Used units stay used, rounded
+//! against the caller, whichever algorithms the two limits have. A limit that is lowered and raised again forgives nothing.
 //!
-//! More can be asked of a limit. A [warm-up](Rule::warm_up) lets it climb for new keys. A [priority](Rule::priority) keeps a share
+//! A limit can do more. A [warm-up](Rule::warm_up) lets it climb for new keys. A [priority](Rule::priority) keeps a share
 //! of it back from some classes of requests, for more important ones. An [id](Request::id) names a
 //! request, so that it is charged once however often it is sent.
 //!
@@ -320,7 +320,7 @@
 //! | `Share`, the default | shares one of 1024 states per limit with other such keys | new keys get less than their limit, never more |
 //! | `EvictOldest` | takes the slot of the key that would be forgotten soonest | a caller that can invent keys can reset others |
 //! | `Refuse` | is refused, [degraded](Decision::is_degraded) | a caller that can invent keys can lock others out |
-//! | `Allow` | passes without a limit, degraded | a caller that can invent keys is not limited |
+//! | `Allow` | is admitted without a limit, degraded | a caller that can invent keys is not limited |
 //!
 //! - **Fingerprints.** A key is known by 64 bits of a hash that is keyed at random
 //!   for each store; its text is not kept unless you ask to
@@ -332,7 +332,7 @@
 //!
 //! # Observers
 //!
-//! An [`Observer`] is told of every decision, after it is made and outside every
+//! An [`Observer`] receives every decision, after it is made and outside every
 //! lock. [`CountingObserver`] counts. One that panics misses that event; the
 //! caller gets the decision all the same.
 //!
@@ -345,9 +345,9 @@
 //! # Algorithms of your own
 //!
 //! Implement [`Kernel`](kernel::Kernel), a pure function of state, time and cost, and put it
-//! into a policy with [`Meter::custom`](store::Meter::custom). It runs in the memory store beside the
-//! built-in ones, in the same all-or-nothing check. `examples/custom_kernel.rs`
-//! is a quota by calendar month.
+//! into a policy with [`Meter::custom`](store::Meter::custom). It runs on every store beside the
+//! built-in ones, in the same all-or-nothing check. In `examples/custom_kernel.rs` each
+//! attempt doubles the wait.
 //!
 //! # Snapshot and restore
 //!
@@ -392,18 +392,19 @@
 //!
 //! # Promises
 //!
-//! Each is a test, and part of the suite that every store has to pass.
+//! Each is a test, and part of the suite that every store has to pass. `PROMISES.md` in the
+//! repository has all of them, with their exceptions; the numbers are its numbers.
 //!
-//! 1. The bounds above hold exactly, for every interval and every window.
-//! 2. A caller alone on its key who returns at `now + retry_after` is admitted; a
-//!    microsecond earlier it is refused.
-//! 3. A refused check changes nothing. A check of several limits charges all of
-//!    them or none.
-//! 4. Time going back grants nothing. A state from the future heals.
-//! 5. To forget a key whose `reset_after` has passed changes no decision.
-//! 6. A cost above the capacity is an error, never a wait.
-//! 7. Different keys never collide, up to the 64 bits of their fingerprints in
-//!    the memory store.
+//! - P1, P2: the bounds above hold exactly, for every interval and every window.
+//! - P3: a caller alone on its key that returns at `now + retry_after` is admitted; a
+//!   microsecond earlier it is refused.
+//! - P4: a cost above the capacity is an error, never a wait.
+//! - P6, P7: a refused check changes nothing. A check of several limits charges all of
+//!   them or none.
+//! - P11: time going back grants nothing. A state from the future heals.
+//! - P13: to forget a key whose `reset_after` has passed changes no decision.
+//! - P17: different keys never collide, up to the 64 bits of their fingerprints in
+//!   the memory store.
 //!
 //! Not promised: fairness between callers of `check`; exactness across several
 //! processes, each of which counts for itself; memory of what was admitted before

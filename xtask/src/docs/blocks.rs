@@ -4,7 +4,7 @@
 //! |---|---|
 //! | any language and `file=NAME` | is written to that file |
 //! | `sh` | is run, and must succeed; `sh norun` is only shown |
-//! | `sh` that begins with `tidegate serve` or `redis-server` | is a server: it runs until the chapter ends |
+//! | `sh` that begins with `tidegate serve`, `redis-server` or `node` | is a server: it runs until the chapter ends |
 //! | `text output` | is what the block before it prints; `…` stands for anything within a line |
 //!
 //! Ports that chapters name are free ones when they run, so that chapters disturb neither each other nor the machine.
@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::read;
+use crate::programs;
 use crate::run::{Failure, root, say};
 
 /// The ports that chapters name: HTTP and RESP of a server, a second server, Redis.
@@ -24,6 +25,9 @@ const PORTS: [&str; 4] = ["7400", "7401", "7500", "6379"];
 
 /// How long a server may take until it answers, on a machine that is busy.
 const START: Duration = Duration::from_secs(60);
+
+/// What servers of chapters begin with.
+const SERVERS: [&str; 3] = ["tidegate serve", "redis-server", "node "];
 
 /// The seconds that a block may take, on a machine that is busy.
 const GUARD: &str = "300";
@@ -50,6 +54,12 @@ pub(super) fn run(origin: &Path, server: &Path) -> Result<(), Failure> {
     let blocks = blocks(&text);
     let runs = |block: &Block| block.marks[0] == "sh" && !block.marks.contains(&"norun");
     if !blocks.iter().any(runs) {
+        return Ok(());
+    }
+    if blocks.iter().any(|block| runs(block) && block.text.starts_with("npm "))
+        && let Err(why) = programs::npm()
+    {
+        say(&format!("\nskips the shell blocks of {}: {why}", origin.display()));
         return Ok(());
     }
     say(&format!("\nruns the shell blocks of {}", origin.display()));
@@ -128,7 +138,7 @@ impl Chapter {
         shell.current_dir(&self.folder).env("PATH", &self.path).stdin(Stdio::null());
         let [http, ..] = &self.ports;
         shell.env("TIDEGATE_HTTP", format!("127.0.0.1:{http}")).env("TIDEGATE_SERVER", format!("127.0.0.1:{http}"));
-        if ["tidegate serve", "redis-server"].iter().any(|server| script.starts_with(server)) {
+        if SERVERS.iter().any(|server| script.starts_with(server)) {
             return self.start(shell, &script).map(|()| None);
         }
         let guarded = format!("exec 2>&1\n{script}");
