@@ -34,6 +34,10 @@ use self::pool::Pool;
 /// How long an assignment may take from the step that makes it to its client.
 pub(crate) const DELIVERY: Micros = Micros::new(1_000_000);
 
+/// After so long a client that waits for units asks again: less than the time between two steps of a stream, and no
+/// more often, however many messages it sends.
+const RETRY: Micros = Micros::new(200_000);
+
 /// Whether several servers may share the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {

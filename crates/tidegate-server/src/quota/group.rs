@@ -3,17 +3,54 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate::Key;
+use tidegate::{Key, Micros};
 
+use super::RETRY;
 use super::division::{RESERVE, divide, floor, is_far};
 use super::pool::UNITS;
+
+/// Clients among whom a limit is divided anew for each that asks. Among more, the work would grow with the square of
+/// their number: it is divided once in [`PERIOD`] for all of them.
+const MAX_AT_ONCE: usize = 64;
+const PERIOD: Micros = RETRY;
 
 /// All clients of this server that share the same limits.
 #[derive(Debug)]
 pub(super) struct Group {
     /// Where each limit is counted, the slowest first.
     pub(super) keys: Box<[Key<'static>]>,
-    members: Mutex<BTreeMap<u64, Member>>,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    /// Each with its part of the latest division, if what it wants is in that.
+    members: BTreeMap<u64, (Member, Option<Part>)>,
+    division: Division,
+    /// How often a member was looked at to divide the limit.
+    #[cfg(test)]
+    visits: usize,
+}
+
+/// What is the same for all clients of a division.
+#[derive(Clone, Copy, Debug, Default)]
+struct Division {
+    at: Micros,
+    /// The fewest units of a client, and an even part.
+    floor: u32,
+    even: u32,
+    /// Whether clients of other servers have less than an even part.
+    elsewhere: bool,
+    /// How many clients have much less than they should.
+    short: usize,
+}
+
+/// What a client should have.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    units: u32,
+    /// Whether it has much less.
+    is_short: bool,
 }
 
 /// What is known of one client.
@@ -59,54 +96,83 @@ pub(super) struct Target {
 
 impl Group {
     pub(super) fn new(keys: Box<[Key<'static>]>) -> Group {
-        Group { keys, members: Mutex::default() }
+        Group { keys, clients: Mutex::default() }
     }
 
     /// Says how a client is.
     pub(super) fn set(&self, client: u64, member: Member) {
-        self.lock().insert(client, member);
+        let members = &mut self.lock().members;
+        let is_same = |(known, _): &&(Member, Option<Part>)| (known.want, known.least) == (member.want, member.least);
+        let part = members.get(&client).filter(is_same).and_then(|(_, part)| *part);
+        members.insert(client, (member, part));
     }
 
     pub(super) fn leave(&self, client: u64) {
-        self.lock().remove(&client);
+        self.lock().members.remove(&client);
     }
 
-    /// What a client should have.
-    pub(super) fn target(&self, client: u64, seen: Seen) -> Target {
-        let members = self.lock();
-        let local = members.len() as u64;
-        let clients = seen.clients.max(local).max(1);
-        let least = members.values().map(|member| member.least).max().unwrap_or(1);
+    /// What a client should have; none if it is not in the division that is in force, but in the next one.
+    pub(super) fn target(&self, client: u64, seen: Seen, now: Micros) -> Option<Target> {
+        let mut clients = self.lock();
+        let divided = clients.division.at;
+        let is_in_force = (divided..divided.saturating_add(PERIOD)).contains(&now);
+        if clients.members.len() <= MAX_AT_ONCE || !is_in_force {
+            clients.divide(seen, now);
+        }
+        let Division { floor, even, elsewhere, short, .. } = clients.division;
+        let (member, part) = clients.members.get(&client)?;
+        let Part { units, is_short } = (*part)?;
+        let want = member.want.max(floor);
+        let is_without = |of: u32| member.is_short_of(of) && seen.free < of.saturating_sub(member.held);
+        let (waits, lacks) = (is_without(want.min(even)), is_without(want));
+        Some(Target { units, others_lack: elsewhere || short > usize::from(is_short), waits, lacks })
+    }
+
+    /// How often a member was looked at to divide the limit.
+    #[cfg(test)]
+    pub(super) fn visits(&self) -> usize {
+        self.lock().visits
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Member {
+    /// Whether it has much less than it should.
+    fn is_short_of(&self, units: u32) -> bool {
+        self.held < units && is_far(self.held, units)
+    }
+}
+
+impl Clients {
+    /// Divides the limit among all clients, as they are now.
+    fn divide(&mut self, seen: Seen, now: Micros) {
+        #[cfg(test)]
+        (self.visits += self.members.len());
+        let members = || self.members.values().map(|(member, _)| member);
+        let clients = seen.clients.max(self.members.len() as u64).max(1);
+        let least = members().map(|member| member.least).max().unwrap_or(1);
         let floor = floor(least, usize::try_from(clients).unwrap_or(usize::MAX));
         let even = (u64::from(UNITS) / clients) as u32;
         let even = even.max(floor);
-        let here = members.values().map(|member| member.held + member.leaving).sum::<u32>();
+        let here = members().map(|member| member.held + member.leaving).sum::<u32>();
         // Clients of other servers that have less than an even part: no client here has more meanwhile. And where
         // they want more, no client here has more than it wants.
-        let elsewhere = seen.waiting > members.values().filter(|member| member.waits).count() as u64;
-        let is_wanted = seen.wanting > members.values().filter(|member| member.lacks).count() as u64;
+        let elsewhere = seen.waiting > members().filter(|member| member.waits).count() as u64;
+        let is_wanted = seen.wanting > members().filter(|member| member.lacks).count() as u64;
         let reserve = if is_wanted { UNITS } else { RESERVE };
-        let wants = members.values().map(|member| if elsewhere { member.want.min(even) } else { member.want });
-        let wants: Vec<u32> = wants.collect();
-        let mut shares = divide((here.saturating_add(seen.free).min(UNITS), reserve), floor, &wants);
-        if elsewhere {
-            shares.iter_mut().for_each(|share| *share = (*share).min(even));
+        let most = if elsewhere { even } else { UNITS };
+        let wants: Vec<u32> = members().map(|member| member.want.min(most)).collect();
+        let shares = divide((here.saturating_add(seen.free).min(UNITS), reserve), floor, &wants);
+        let mut short = 0;
+        for ((member, part), share) in self.members.values_mut().zip(shares) {
+            let units = share.min(most);
+            let is_short = member.is_short_of(units);
+            short += usize::from(is_short);
+            *part = Some(Part { units, is_short });
         }
-        let short = |member: &Member, share: u32| member.held < share && is_far(member.held, share);
-        let mut target = Target { units: 0, others_lack: elsewhere, waits: false, lacks: false };
-        for ((id, member), share) in members.iter().zip(&shares) {
-            if *id != client {
-                target.others_lack |= short(member, *share);
-                continue;
-            }
-            let want = member.want.max(floor);
-            let is_short = |of: u32| short(member, of) && seen.free < of.saturating_sub(member.held);
-            (target.units, target.waits, target.lacks) = (*share, is_short(want.min(even)), is_short(want));
-        }
-        target
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Member>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+        self.division = Division { at: now, floor, even, elsewhere, short };
     }
 }

@@ -9,7 +9,7 @@ use tidegate::{Key, Micros};
 use super::division::is_far;
 use super::group::{Group, Member, Seen, Target};
 use super::pool::{Grant, Pool, UNITS};
-use super::{DELIVERY, Limited, Quotas, Sharing, ledger};
+use super::{DELIVERY, Limited, Quotas, RETRY, Sharing, ledger};
 
 /// A client that has not reported for so long is forgotten, and its units with it.
 const SILENCE: Micros = Micros::new(60_000_000);
@@ -94,16 +94,18 @@ struct Demand {
     /// When it reported, and when it last had requests.
     reported: Micros,
     busy: Micros,
-    /// Whether there is news.
+    /// Whether there is news, which is not looked at before then.
     is_fresh: bool,
+    not_before: Micros,
 }
 
 impl<S: Store> Lease<S> {
     /// A client that subscribes now.
     pub(crate) fn new(quotas: Arc<Quotas<S>>, limited: Limited) -> Lease<S> {
         let now = quotas.now();
+        let (requests, denied, is_fresh, not_before) = (0, false, true, Micros::ZERO);
         let demand =
-            Demand { want: FIRST, requests: 0, denied: false, since: now, reported: now, busy: now, is_fresh: true };
+            Demand { want: FIRST, requests, denied, since: now, reported: now, busy: now, is_fresh, not_before };
         let mut lease = Lease { quotas, limited: Limited::Unlimited, share: None, demand, sent: None };
         lease.limit(limited);
         lease
@@ -179,16 +181,16 @@ impl<S: Store> Lease<S> {
             Limited::Blocked => Action::DenyAll,
             Limited::By { pool, parts } => {
                 let (pool, parts) = (pool.clone(), Arc::clone(parts));
-                if !is_due && !self.demand.is_fresh {
+                if now < self.demand.not_before || !is_due && !self.demand.is_fresh {
                     return Ok(None);
                 }
                 if self.is_waiting_for_the_last_server(&pool, now) {
                     return Ok(None);
                 }
                 self.demand.is_fresh = false;
-                let is_changed = self.adjust(&pool, &parts, now).await?;
-                if !is_due && !is_changed {
-                    return Ok(None);
+                match self.adjust(&pool, &parts, now).await? {
+                    Some(is_changed) if is_due || is_changed => {}
+                    Some(_) | None => return Ok(None),
                 }
                 self.renew().await?;
                 self.granted(&pool)
@@ -215,9 +217,15 @@ impl<S: Store> Lease<S> {
         pool.grant(units).map_or(Action::DenyAll, Action::Assign)
     }
 
-    /// Takes units or lets go of some, as demand has it; says whether it did.
-    async fn adjust(&mut self, pool: &Pool, parts: &[(Key<'static>, Pool)], now: Micros) -> Result<bool, StoreError> {
-        let Some(share) = &mut self.share else { return Ok(false) };
+    /// Takes units or lets go of some, as demand has it; says whether it did, or nothing before the limit is divided
+    /// by this demand.
+    async fn adjust(
+        &mut self,
+        pool: &Pool,
+        parts: &[(Key<'static>, Pool)],
+        now: Micros,
+    ) -> Result<Option<bool>, StoreError> {
+        let Some(share) = &mut self.share else { return Ok(Some(false)) };
         let free_at =
             |sent: Option<Sent>| sent.map_or(now, |sent| sent.at.saturating_add(lasts(self.quotas.ttl, pool)));
         // A bucket that ran out at the client would start anew, and full.
@@ -227,13 +235,15 @@ impl<S: Store> Lease<S> {
         }
         let Some(least) = pool.min_units() else {
             share.let_go(0, free_at(self.sent));
-            return Ok(true);
+            return Ok(Some(true));
         };
         let want = self.demand.want;
         let seen = share.look(&self.quotas, least, want, now).await?;
-        let (held, Target { units: target, others_lack, waits, lacks }) =
-            (share.units(), share.group.target(share.client, seen));
-        self.demand.is_fresh |= waits;
+        let (held, target) = (share.units(), share.group.target(share.client, seen, now));
+        if target.is_none_or(|target| target.waits) {
+            (self.demand.is_fresh, self.demand.not_before) = (true, now.saturating_add(RETRY));
+        }
+        let Some(Target { units: target, others_lack, waits, lacks }) = target else { return Ok(None) };
         if self.quotas.sharing == Sharing::WithOthers {
             let (ledgers, share) = (&self.quotas.ledgers, &mut *share);
             for (says, meter, until) in
@@ -254,7 +264,7 @@ impl<S: Store> Lease<S> {
             false
         };
         share.tell(least, want, now);
-        Ok(is_changed)
+        Ok(Some(is_changed))
     }
 
     /// Has all permits last from now on; those that have expired are no longer held.

@@ -262,7 +262,8 @@ proptest! {
     fn assigned_shares_never_exceed_the_limit(
         seed in any::<u64>(),
         servers in 1..4_usize,
-        clients in 1..7_usize,
+        // Some are more than the limit is divided among at once.
+        clients in prop_oneof![15 => 1..7_usize, 1 => 65..80_usize],
         // Or as much as comes in so many periods.
         burst in prop_oneof![(1..300_u64).prop_map(Ok), (1..4_u64).prop_map(Err)],
         count in 1..300_u64,
@@ -378,4 +379,86 @@ fn a_bucket_of_several_limits_keeps_all_of_them() {
         assert!(granted.iter().sum::<u32>() <= 100 && granted.iter().all(|tokens| *tokens <= 60), "{granted:?}");
     }
     assert!(granted.iter().sum::<u32>() >= 80, "{granted:?}");
+}
+
+type Memory = Arc<MemoryStore>;
+
+/// So many clients of one limit, on a server that assigns already.
+fn crowd(limit: Limit, clients: usize) -> (ManualClock, Arc<Quotas<Memory>>, Vec<Lease<Memory>>) {
+    let clock = ManualClock::default();
+    clock.set(Micros::new(1_700_000_000 * SECOND));
+    let store = Arc::new(MemoryStore::builder().clock(clock.clone()).build().expect("a store"));
+    let policy = Policy::new().rule(Rule::new("all", limit).key(["domain"]));
+    let limiter = Limiter::with_store(policy, Arc::clone(&store)).expect("a limiter");
+    let quotas = quotas(&store, Sharing::Alone, 1);
+    clock.advance(Micros::new(60 * SECOND).to_duration());
+    let limits = limiter.limits_of(Request::without_key().with("domain", "edge")).expect("a request that fits");
+    let limited = quotas.limited(limits.as_deref());
+    let leases = (0..clients).map(|_| Lease::new(Arc::clone(&quotas), limited.clone())).collect();
+    (clock, quotas, leases)
+}
+
+/// How often clients were looked at to divide limits.
+fn visits(quotas: &Quotas<Memory>) -> usize {
+    quotas.groups.lock().expect("a lock").values().filter_map(Weak::upgrade).map(|group| group.visits()).sum()
+}
+
+fn step(lease: &mut Lease<Memory>) -> Option<Action> {
+    let stepped = futures_util::FutureExt::now_or_never(lease.step()).expect("memory answers at once");
+    stepped.expect("memory does not fail")
+}
+
+#[test]
+fn the_work_of_a_round_grows_with_the_clients_of_a_limit_and_not_with_their_square() {
+    for clients in [64, 1_000, 4_000] {
+        let (clock, quotas, mut leases) = crowd(Limit::per_second(10_000), clients);
+        let (rounds, mut told) = (20, vec![0; clients]);
+        for round in 0..rounds {
+            clock.advance(Micros::new(SECOND / 4).to_duration());
+            for (place, (lease, told)) in leases.iter_mut().zip(&mut told).enumerate() {
+                // Each wants something else every second.
+                lease.report((place + round) as u64, 0);
+                *told += usize::from(step(lease).is_some());
+            }
+        }
+        assert!(told.iter().all(|told| *told > 0), "each of {clients} is told something");
+        let visits = visits(&quotas);
+        assert!(visits <= clients * 64 * rounds, "{visits} visits of {clients} clients");
+    }
+}
+
+#[test]
+fn a_client_that_waits_asks_again_only_after_a_while() {
+    // A token at a time, which the first one has.
+    let (clock, quotas, mut leases) = crowd(Limit::per_second(1), 2);
+    assert!(matches!(step(&mut leases[0]), Some(Action::Assign(_))));
+    assert_eq!(step(&mut leases[1]), Some(Action::DenyAll));
+    for _ in 0..3 {
+        clock.advance(Micros::new(SECOND + RETRY.get()).to_duration());
+        let before = visits(&quotas);
+        for _ in 0..100 {
+            step(&mut leases[1]);
+        }
+        assert_eq!(visits(&quotas) - before, 2, "it asks once");
+    }
+}
+
+#[test]
+fn many_clients_share_as_few_do() {
+    // More than a limit is divided among at once.
+    let mut loads = vec![400; 80];
+    loads[..10].fill(10);
+    let mut world = World::new(Limit::per_second(800), 1, &loads, 1);
+    world.run(30);
+    let seconds = 20;
+    let passed = world.run(seconds);
+    let (modest, busy) = passed.split_at(10);
+    assert!(modest.iter().all(|passed| *passed >= seconds), "{passed:?}");
+    assert!(busy.iter().all(|passed| (9 * seconds..=12 * seconds).contains(passed)), "{passed:?}");
+    assert!(passed.iter().sum::<u64>() >= 700 * seconds, "{passed:?}");
+    // One that comes now has its part soon.
+    world.envoys.push(Envoy { load: 400, ..Envoy::default() });
+    world.run(20);
+    let passed = world.run(seconds);
+    assert!(passed[80] >= 8 * seconds, "{passed:?}");
 }
