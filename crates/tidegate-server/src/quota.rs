@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate::store::{Meter, Store, StoreError};
 use tidegate::{Key, LimitOf, Micros};
@@ -57,8 +57,11 @@ pub(crate) struct Quotas<S> {
     /// What the ids of this server's permits begin with.
     name: String,
     next: AtomicU64,
-    groups: Mutex<HashMap<Box<[Key<'static>]>, Weak<Group>>>,
+    groups: Mutex<Groups>,
 }
+
+/// By where the limits are counted: each for as long as it has clients.
+type Groups = HashMap<Box<[Key<'static>]>, Arc<Group>>;
 
 /// What a bucket is limited by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,14 +118,21 @@ impl<S: Store> Quotas<S> {
     /// The clients of the same limits.
     fn group(&self, parts: &[(Key<'static>, Pool)]) -> Arc<Group> {
         let keys: Box<[Key<'static>]> = parts.iter().map(|(key, _)| key.clone()).collect();
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = groups.get(&keys).and_then(Weak::upgrade) {
-            return known;
+        let mut groups = self.lock();
+        Arc::clone(groups.entry(keys).or_insert_with_key(|keys| Arc::new(Group::new(keys.clone()))))
+    }
+
+    /// A client has left its group, which is forgotten with the last one.
+    fn forget(&self, group: Arc<Group>) {
+        let mut groups = self.lock();
+        // The map has one, and this client. All come and go under the lock.
+        if Arc::strong_count(&group) == 2 {
+            groups.remove(&group.keys);
         }
-        // There are as many as buckets at most, of which there is a bound.
-        groups.retain(|_, group| group.strong_count() > 0);
-        let group = Arc::new(Group::new(keys.clone()));
-        groups.insert(keys, Arc::downgrade(&group));
-        group
+        drop(group);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Groups> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

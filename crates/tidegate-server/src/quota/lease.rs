@@ -298,6 +298,7 @@ impl<S: Store> Lease<S> {
     fn end_share(&mut self) {
         if let Some(share) = self.share.take() {
             share.group.leave(share.client);
+            self.quotas.forget(share.group);
         }
     }
 }

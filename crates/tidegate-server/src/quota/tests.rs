@@ -400,7 +400,7 @@ fn crowd(limit: Limit, clients: usize) -> (ManualClock, Arc<Quotas<Memory>>, Vec
 
 /// How often clients were looked at to divide limits.
 fn visits(quotas: &Quotas<Memory>) -> usize {
-    quotas.groups.lock().expect("a lock").values().filter_map(Weak::upgrade).map(|group| group.visits()).sum()
+    quotas.groups.lock().expect("a lock").values().map(|group| group.visits()).sum()
 }
 
 fn step(lease: &mut Lease<Memory>) -> Option<Action> {
@@ -461,4 +461,15 @@ fn many_clients_share_as_few_do() {
     world.run(20);
     let passed = world.run(seconds);
     assert!(passed[80] >= 8 * seconds, "{passed:?}");
+}
+
+#[test]
+fn a_limit_without_clients_is_forgotten() {
+    let (_, quotas, mut leases) = crowd(Limit::per_second(100), 2);
+    let groups = || quotas.groups.lock().expect("a lock").len();
+    assert_eq!(groups(), 1);
+    leases.pop();
+    assert_eq!(groups(), 1, "the other client has it still");
+    leases[0].limit(Limited::Unlimited);
+    assert_eq!(groups(), 0);
 }
