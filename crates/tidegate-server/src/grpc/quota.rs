@@ -5,7 +5,7 @@
 //! descriptor of the rate limit service. What was let pass is reported to the limits, so that all who
 //! ask otherwise see it. [`quota`](crate::quota) says what a client may have.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::{Stream, stream};
 use prost_types::Duration as WireDuration;
+use tidegate::Request;
 use tidegate::kernel::Verb;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -29,6 +30,7 @@ use super::messages::rate_limit_quota_service_server::RateLimitQuotaService;
 use super::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use super::messages::rate_limit_strategy::{BlanketRule, Strategy};
 use super::messages::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, RateLimitStrategy, TokenBucket};
+use crate::admission::TURN;
 use crate::app::App;
 use crate::buffered::Held;
 use crate::causes::for_clients;
@@ -56,6 +58,9 @@ const TICK: Duration = Duration::from_millis(250);
 const UNREAD: usize = 1;
 
 pub(super) struct Quota(pub(super) Arc<App>);
+
+/// The names and values of a bucket's attributes, sorted.
+type Entries = Vec<(String, String)>;
 
 type Response = Result<RateLimitQuotaResponse, Status>;
 
@@ -94,7 +99,7 @@ struct Client {
     app: Arc<App>,
     address: Option<IpAddr>,
     domain: String,
-    buckets: HashMap<Vec<(String, String)>, Bucket>,
+    buckets: HashMap<Entries, Bucket>,
     sender: mpsc::Sender<Response>,
     /// What its messages count for while they are read.
     held: Option<Arc<Held>>,
@@ -160,67 +165,77 @@ impl Client {
                 return Err(Status::invalid_argument("the domain differs from the first one: open a stream for each"));
             }
         }
+        // All are understood before any is taken, those of one bucket together.
+        let (mut counts, mut new) = (BTreeMap::<Entries, (u64, u64)>::new(), 0);
+        for (place, usage) in message.bucket_quota_usages.into_iter().enumerate() {
+            if place % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+            let BucketQuotaUsage { bucket_id, num_requests_allowed, num_requests_denied, .. } = usage;
+            let (entries, metrics) = (entries_of(bucket_id)?, &self.app.metrics.quotas);
+            metrics.reports.inc();
+            if !counts.contains_key(&entries) && !self.buckets.contains_key(&entries) {
+                if self.buckets.len() + new >= MAX_BUCKETS {
+                    metrics.refused.inc();
+                    continue;
+                }
+                new += 1;
+            }
+            let (allowed, denied) = counts.entry(entries).or_default();
+            *allowed = allowed.saturating_add(num_requests_allowed);
+            *denied = denied.saturating_add(num_requests_denied);
+        }
         let mut passed = Vec::new();
-        for usage in message.bucket_quota_usages {
-            let allowed = usage.num_requests_allowed;
-            if let Some(entries) = self.take_one(usage)?.filter(|_| allowed > 0) {
+        for (place, (entries, (allowed, denied))) in counts.into_iter().enumerate() {
+            if place % TURN == TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+            if self.take_one(&entries, allowed, denied) && allowed > 0 {
                 passed.push((entries, allowed));
             }
         }
         // What cannot be told is counted as an error, and changes nothing for the client.
         let reports = passed.iter().map(async |(entries, allowed)| {
-            let request = request_of(&self.domain, entries.iter().map(|(name, value)| (&**name, &**value)));
-            let _ = self.app.decide(Verb::Report, request.cost(*allowed), None).await;
+            let _ = self.app.decide(Verb::Report, self.request(entries).cost(*allowed), None).await;
         });
-        join_all(reports).await;
+        in_turns(self.app.store(), reports).await;
         Ok(())
     }
 
-    /// Takes the report of a bucket: its attributes, if it has limits.
-    fn take_one(&mut self, usage: BucketQuotaUsage) -> Result<Option<Vec<(String, String)>>, Status> {
-        let mut entries: Vec<(String, String)> = usage.bucket_id.unwrap_or_default().bucket.into_iter().collect();
-        entries.sort_unstable();
-        let bytes: usize = entries.iter().map(|(name, value)| name.len() + value.len()).sum();
-        if entries.is_empty() || bytes > MAX_BUCKET_BYTES {
-            let words = format!("a bucket id has {bytes} bytes in {} entries: ", entries.len());
-            return Err(Status::invalid_argument(
-                words + &format!("send one entry at least, and {MAX_BUCKET_BYTES} bytes at most"),
-            ));
-        }
+    fn request<'r>(&'r self, entries: &'r Entries) -> Request<'r> {
+        request_of(&self.domain, entries.iter().map(|(name, value)| (&**name, &**value)))
+    }
+
+    /// Takes what a bucket let pass and denied; says whether it has limits.
+    fn take_one(&mut self, entries: &Entries, allowed: u64, denied: u64) -> bool {
         let app = &self.app;
         let metrics = &app.metrics.quotas;
-        metrics.reports.inc();
         let limited = match app.only_files_limit_envoy() {
             true => Limited::Unlimited,
-            false => {
-                let request = request_of(&self.domain, entries.iter().map(|(name, value)| (&**name, &**value)));
-                match app.limiter.limits_of(request) {
-                    Ok(limits) => app.quotas.limited(limits.as_deref()),
-                    Err(error) => {
-                        app.metrics.failed(&error);
-                        debug!(error = for_clients(&error), "a bucket has no limits for want of a valid attribute");
-                        return Ok(None);
-                    }
+            false => match app.limiter.limits_of(self.request(entries)) {
+                Ok(limits) => app.quotas.limited(limits.as_deref()),
+                Err(error) => {
+                    app.metrics.failed(&error);
+                    debug!(error = for_clients(&error), "a bucket has no limits for want of a valid attribute");
+                    return false;
                 }
-            }
+            },
         };
         let has_limits = matches!(limited, Limited::By { .. });
-        if !self.buckets.contains_key(&entries) {
-            let place =
-                (self.buckets.len() < MAX_BUCKETS).then(|| app.quota_buckets.take(self.address, 1).ok()).flatten();
-            let Some(place) = place else {
+        if !self.buckets.contains_key(entries) {
+            let Ok(place) = app.quota_buckets.take(self.address, 1) else {
                 metrics.refused.inc();
-                return Ok(None);
+                return false;
             };
             let lease = Lease::new(Arc::clone(&app.quotas), limited.clone());
             self.buckets.insert(entries.clone(), Bucket { lease, _place: place });
             metrics.buckets.inc();
         }
-        if let Some(bucket) = self.buckets.get_mut(&entries) {
+        if let Some(bucket) = self.buckets.get_mut(entries) {
             bucket.lease.limit(limited);
-            bucket.lease.report(usage.num_requests_allowed, usage.num_requests_denied);
+            bucket.lease.report(allowed, denied);
         }
-        Ok(has_limits.then_some(entries))
+        has_limits
     }
 
     /// Says what there is to say, to a client that reads.
@@ -249,8 +264,41 @@ impl Client {
     }
 }
 
+/// Does all of this: in turns where the store answers at once, so that other connections of the thread have theirs in
+/// between, and side by side where it is far away.
+async fn in_turns<T>(store: &AnyStore, work: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let at_once = match store {
+        AnyStore::Memory(_) => TURN,
+        AnyStore::Redis(_) | AnyStore::Bounded(_) => MAX_BUCKETS,
+    };
+    let (mut work, mut done) = (work.fuse(), Vec::new());
+    loop {
+        let turn = join_all(work.by_ref().take(at_once)).await;
+        let is_last = turn.len() < at_once;
+        done.extend(turn);
+        if is_last {
+            return done;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The attributes of a bucket.
+fn entries_of(bucket: Option<BucketId>) -> Result<Entries, Status> {
+    let mut entries: Entries = bucket.unwrap_or_default().bucket.into_iter().collect();
+    entries.sort_unstable();
+    let bytes: usize = entries.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if entries.is_empty() || bytes > MAX_BUCKET_BYTES {
+        let words = format!("a bucket id has {bytes} bytes in {} entries: ", entries.len());
+        return Err(Status::invalid_argument(
+            words + &format!("send one entry at least, and {MAX_BUCKET_BYTES} bytes at most"),
+        ));
+    }
+    Ok(entries)
+}
+
 /// An action as Envoy reads it.
-fn wire(entries: Vec<(String, String)>, action: Action, ttl: u64) -> BucketAction {
+fn wire(entries: Entries, action: Action, ttl: u64) -> BucketAction {
     let seconds =
         |seconds: u64, nanos: i32| Some(WireDuration { seconds: seconds.try_into().unwrap_or(i64::MAX), nanos });
     let assign = |strategy: Strategy| {
@@ -272,3 +320,7 @@ fn wire(entries: Vec<(String, String)>, action: Action, ttl: u64) -> BucketActio
     };
     BucketAction { bucket_id: Some(BucketId { bucket: entries.into_iter().collect() }), bucket_action: Some(action) }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
