@@ -16,6 +16,7 @@ use futures_util::{Stream, stream};
 use prost_types::Duration as WireDuration;
 use tidegate::Request;
 use tidegate::kernel::Verb;
+use tidegate::store::StoreError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tonic::{Status, Streaming};
@@ -242,12 +243,15 @@ impl Client {
     async fn step(&mut self) {
         let Ok(permit) = self.sender.try_reserve() else { return };
         let metrics = &self.app.metrics.quotas;
-        let steps = self.buckets.iter_mut().map(async |(entries, bucket)| (entries.clone(), bucket.lease.step().await));
+        let steps = self.buckets.iter_mut().map(async |(entries, bucket)| {
+            let action = bucket.lease.step().await?;
+            Ok::<_, StoreError>(action.map(|action| (entries.clone(), action)))
+        });
         let mut actions = Vec::new();
-        for (entries, step) in join_all(steps).await {
+        for step in in_turns(self.app.store(), steps).await {
             match step {
                 Ok(None) => {}
-                Ok(Some(action)) => {
+                Ok(Some((entries, action))) => {
                     metrics.assigned(action);
                     if action == Action::Abandon {
                         self.buckets.remove(&entries);

@@ -72,6 +72,14 @@ async fn polls<T>(work: impl Future<Output = T>) -> (usize, T) {
 }
 
 #[tokio::test]
+async fn buckets_are_stepped_in_turns() {
+    let mut open = Open::new().await;
+    open.client.take(message((0..MAX_BUCKETS).map(|place| usage("name", place)))).await.unwrap();
+    let (polls, ()) = polls(open.client.step()).await;
+    assert!(polls >= MAX_BUCKETS / TURN, "{polls}");
+}
+
+#[tokio::test]
 async fn reports_of_a_message_are_taken_in_turns() {
     let mut open = Open::new().await;
     let usages = 10 * MAX_BUCKETS;
