@@ -6,13 +6,13 @@
 //! ask otherwise see it. [`quota`](crate::quota) says what a client may have.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{Stream, stream};
+use http::header::AUTHORIZATION;
 use prost_types::Duration as WireDuration;
 use tidegate::Request;
 use tidegate::kernel::Verb;
@@ -31,12 +31,16 @@ use super::messages::rate_limit_quota_service_server::RateLimitQuotaService;
 use super::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use super::messages::rate_limit_strategy::{BlanketRule, Strategy};
 use super::messages::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, RateLimitStrategy, TokenBucket};
+use crate::access::{Caller, Credential, Denied, bearer};
 use crate::admission::TURN;
 use crate::app::App;
 use crate::buffered::Held;
 use crate::causes::for_clients;
-use crate::peer::Peer;
+use crate::digest::Digest;
+use crate::peer::{Link, Peer};
+use crate::protocol::Protocol;
 use crate::quota::{Action, Lease, Limited};
+use crate::rights::Right;
 use crate::shares::{Full, Share};
 use crate::store::AnyStore;
 
@@ -73,7 +77,12 @@ impl RateLimitQuotaService for Quota {
         &self,
         request: tonic::Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<tonic::Response<Self::StreamRateLimitQuotasStream>, Status> {
-        let address = Peer::of(request.extensions()).address();
+        let link = request.extensions().get::<Link>().cloned().unwrap_or_else(|| Link::new(Peer::Unix));
+        let proof = match request.metadata().get(AUTHORIZATION.as_str()).map(|field| bearer(field.as_bytes())) {
+            Some(Credential::Secret { secret, .. }) => Some(Digest::of(secret)),
+            Some(Credential::Proven(_) | Credential::Unreadable) | None => None,
+        };
+        let address = link.peer.address();
         let streams = &self.0.quota_streams;
         let place = streams.take(address, 1).map_err(|full| {
             Status::resource_exhausted(match full {
@@ -83,8 +92,8 @@ impl RateLimitQuotaService for Quota {
         })?;
         let held = request.extensions().get::<Arc<Held>>().cloned();
         let (sender, receiver) = mpsc::channel(UNREAD);
-        let buckets = HashMap::new();
-        let client = Client { app: Arc::clone(&self.0), address, domain: String::new(), buckets, sender, held };
+        let (app, domain, buckets) = (Arc::clone(&self.0), String::new(), HashMap::new());
+        let client = Client { app, link, proof, generation: None, domain, buckets, sender, held };
         let reports = request.into_inner();
         self.0.connections.spawn(async move {
             let _place = place;
@@ -98,7 +107,11 @@ impl RateLimitQuotaService for Quota {
 /// One stream.
 struct Client {
     app: Arc<App>,
-    address: Option<IpAddr>,
+    link: Link,
+    /// The token that it was opened with.
+    proof: Option<Digest>,
+    /// Of the tokens by which it had the right to check.
+    generation: Option<u64>,
     domain: String,
     buckets: HashMap<Entries, Bucket>,
     sender: mpsc::Sender<Response>,
@@ -121,24 +134,28 @@ impl Client {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
         let ended = loop {
-            tokio::select! {
+            let message = tokio::select! {
                 biased;
                 () = &mut closing => break Some(Status::unavailable("server is shutting down; retry on another instance")),
                 () = sender.closed() => break None,
                 message = reports.message() => match message {
-                    Ok(Some(message)) => {
-                        heard = Instant::now();
-                        if let Err(status) = self.take(message).await {
-                            break Some(status);
-                        }
-                        if let Some(held) = &self.held {
-                            held.shrink_to(0);
-                        }
-                    }
+                    Ok(Some(message)) => Some(message),
                     Ok(None) => break None,
                     Err(status) => break Some(status),
                 },
-                _ = ticks.tick() => {}
+                _ = ticks.tick() => None,
+            };
+            if let Err(denied) = self.may_check() {
+                break Some(Status::new(denied.code(), denied.to_string()));
+            }
+            if let Some(message) = message {
+                heard = Instant::now();
+                if let Err(status) = self.take(message).await {
+                    break Some(status);
+                }
+                if let Some(held) = &self.held {
+                    held.shrink_to(0);
+                }
             }
             if heard.elapsed() > SILENCE {
                 break Some(Status::deadline_exceeded(format!("no report came within {SILENCE:?}")));
@@ -152,6 +169,18 @@ impl Client {
         }
         metrics.buckets.dec_by(self.buckets.len() as i64);
         metrics.streams.dec();
+    }
+
+    /// Whether it has the right to check, by the tokens in force: a stream outlives those that it began with.
+    fn may_check(&mut self) -> Result<(), Denied> {
+        let generation = Some(self.app.access.generation());
+        if self.generation != generation {
+            let credential = self.proof.as_ref().map(Credential::Proven);
+            let caller = Caller { protocol: Protocol::Grpc, link: &self.link, credential, page: None };
+            self.app.access.decide(&caller, Right::Check)?;
+            self.generation = generation;
+        }
+        Ok(())
     }
 
     /// Takes the reports of a message.
@@ -224,7 +253,7 @@ impl Client {
         };
         let has_limits = matches!(limited, Limited::By { .. });
         if !self.buckets.contains_key(entries) {
-            let Ok(place) = app.quota_buckets.take(self.address, 1) else {
+            let Ok(place) = app.quota_buckets.take(self.link.peer.address(), 1) else {
                 metrics.refused.inc();
                 return false;
             };

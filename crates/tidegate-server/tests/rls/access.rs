@@ -5,7 +5,7 @@ use tonic::Code;
 use crate::client::{Client, METHOD, channel, http, raw, request};
 use crate::start;
 
-fn line(name: &str, rights: &str) -> String {
+pub(crate) fn line(name: &str, rights: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     format!("[[token]]\nname = \"{name}\"\nsha256 = \"{hex}\"\nrights = [{rights}]\n")

@@ -8,6 +8,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::*;
+use crate::access::line;
 use crate::messages::rate_limit_quota_response::bucket_action::BucketAction as Action;
 use crate::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use crate::messages::rate_limit_strategy::{BlanketRule, Strategy};
@@ -251,4 +252,31 @@ async fn streams_need_the_right_to_check_and_end_with_the_server() {
     assert!(running.server.drain().await, "no stream keeps the server from its end");
     let status = ended.await.unwrap();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_is_gone_or_lacks_the_right() {
+    let file = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
+    let path = file.path().to_owned();
+    let all =
+        [("gone", "\"check\""), ("less", "\"check\""), ("kept", "\"check\"")].map(|(name, rights)| line(name, rights));
+    fs::write(&path, all.concat()).unwrap();
+    let running = quotas(|settings| settings.tokens = Some(path)).await;
+    let mut open = Vec::new();
+    for token in ["gone", "less", "kept"] {
+        let envoy = Envoy::open_as(&running, reports("edge", vec![usage("nothing", 1, 0)]), Some(token)).await;
+        let mut envoy = envoy.unwrap();
+        envoy.next().await;
+        open.push(envoy);
+    }
+    fs::write(file.path(), line("less", "\"metrics\"") + &line("kept", "\"check\"")).unwrap();
+    running.server.reload();
+    let [gone, less, mut kept] = <[Envoy; 3]>::try_from(open).ok().unwrap();
+    // As a new stream would.
+    assert_eq!(gone.end().await.code(), Code::Unauthenticated);
+    assert_eq!(less.end().await.code(), Code::PermissionDenied);
+    pass(&running, 5);
+    kept.next().await;
+    let text = running.server.app().metrics.text();
+    assert!(text.contains("tidegate_authentication_failures_total{protocol=\"grpc\"} 0"), "{text}");
 }

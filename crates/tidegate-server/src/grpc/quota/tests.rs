@@ -37,7 +37,8 @@ impl Open {
         let server = Server::start(settings, MemoryStore::builder().build().unwrap()).await.unwrap();
         let (sender, _receiver) = mpsc::channel(UNREAD);
         let (app, buckets, domain) = (Arc::clone(server.app()), HashMap::new(), String::new());
-        let client = Client { app, address: None, domain, buckets, sender, held: None };
+        let link = Link::new(Peer::Unix);
+        let client = Client { app, link, proof: None, generation: None, domain, buckets, sender, held: None };
         Open { client, server, _receiver }
     }
 
