@@ -90,6 +90,12 @@ impl<S: Store> Quotas<S> {
         self.store.clock().now()
     }
 
+    /// Whether what was decided so long ago may come too late to its client: it could live longer than its units are
+    /// held for.
+    pub(crate) fn is_late(&self, decided: Micros) -> bool {
+        self.now().saturating_since(decided) > Micros::new(DELIVERY.get() / 2)
+    }
+
     /// What the limits of a request come to; `None` if a rule blocks it. Limits that cannot be
     /// divided are left out.
     pub(crate) fn limited(&self, limits: Option<&[LimitOf]>) -> Limited {

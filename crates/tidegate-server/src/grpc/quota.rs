@@ -271,7 +271,8 @@ impl Client {
     /// Says what there is to say, to a client that reads.
     async fn step(&mut self) {
         let Ok(permit) = self.sender.try_reserve() else { return };
-        let metrics = &self.app.metrics.quotas;
+        let (metrics, quotas) = (&self.app.metrics.quotas, &self.app.quotas);
+        let began = quotas.now();
         let steps = self.buckets.iter_mut().map(async |(entries, bucket)| {
             let action = bucket.lease.step().await?;
             Ok::<_, StoreError>(action.map(|action| (entries.clone(), action)))
@@ -291,7 +292,8 @@ impl Client {
                 Err(error) => self.app.metrics.failed(&error.into()),
             }
         }
-        if !actions.is_empty() {
+        // What is late counts as lost: the client goes by what it has until that runs out.
+        if !actions.is_empty() && !quotas.is_late(began) {
             permit.send(Ok(RateLimitQuotaResponse { bucket_action: actions }));
         }
     }

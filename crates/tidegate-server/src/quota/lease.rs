@@ -197,9 +197,7 @@ impl<S: Store> Lease<S> {
             }
         };
         let is_same = self.sent.is_some_and(|sent| sent.action == action);
-        // Late, it could live longer than its units are held for.
-        let is_late = quotas.now().saturating_since(now) > Micros::new(DELIVERY.get() / 2);
-        if is_late || (is_same && !is_due) {
+        if quotas.is_late(now) || (is_same && !is_due) {
             return Ok(None);
         }
         self.sent = Some(Sent { at: now, action });

@@ -1,7 +1,7 @@
 use std::fs;
 use std::future::poll_fn;
 
-use tidegate::MemoryStore;
+use tidegate::{ManualClock, MemoryStore, Micros};
 
 use super::*;
 use crate::serve::Server;
@@ -22,7 +22,8 @@ key = [{ attribute = "address", ipv6 = 56 }]
 struct Open {
     client: Client,
     server: Server,
-    _receiver: mpsc::Receiver<Response>,
+    clock: ManualClock,
+    receiver: mpsc::Receiver<Response>,
 }
 
 impl Open {
@@ -34,12 +35,17 @@ impl Open {
             policy: Some(policy.path().to_owned()),
             ..Settings::default()
         };
-        let server = Server::start(settings, MemoryStore::builder().build().unwrap()).await.unwrap();
-        let (sender, _receiver) = mpsc::channel(UNREAD);
+        let clock = ManualClock::default();
+        clock.set(Micros::new(1_700_000_000_000_000));
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let server = Server::start(settings, store).await.unwrap();
+        // No assignment of the server before lives.
+        clock.advance(Duration::from_secs(60));
+        let (sender, receiver) = mpsc::channel(UNREAD);
         let (app, buckets, domain) = (Arc::clone(server.app()), HashMap::new(), String::new());
         let link = Link::new(Peer::Unix);
         let client = Client { app, link, proof: None, generation: None, domain, buckets, sender, held: None };
-        Open { client, server, _receiver }
+        Open { client, server, clock, receiver }
     }
 
     /// A number that metrics show.
@@ -114,4 +120,23 @@ async fn reports_of_buckets_without_room_cost_no_look_at_the_policy() {
     open.client.take(message(invalid().chain([usage("name", 0)]))).await.unwrap();
     assert_eq!(counted(&open), (MAX_BUCKETS as u64, 344));
     assert_eq!(open.metric("tidegate_reported_units_total"), MAX_BUCKETS as u64 + 1);
+}
+
+#[tokio::test]
+async fn a_message_that_would_come_late_is_not_sent() {
+    let mut open = Open::new().await;
+    let usages = || message((0..MAX_BUCKETS).map(|place| usage("name", place)));
+    for (is_late, is_sent) in [(false, true), (true, false), (false, true)] {
+        open.client.take(usages()).await.unwrap();
+        let clock = open.clock.clone();
+        let mut step = pin!(open.client.step());
+        poll_fn(|context| {
+            let polled = step.as_mut().poll(context);
+            clock.advance(if is_late { Duration::from_secs(1) } else { Duration::ZERO });
+            polled
+        })
+        .await;
+        assert_eq!(open.receiver.try_recv().is_ok(), is_sent);
+        open.clock.advance(Duration::from_secs(4));
+    }
 }
