@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, Store, StoreError};
 use tidegate::{
-    CheckError, Clock, FailureMode, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy, Request, Rule,
-    WarmUp,
+    CheckError, Clock, FailureMode, Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy, Request,
+    Reservation, Rule, WarmUp,
 };
 use tidegate_redis::RedisStore;
 use tidegate_testkit::{Random, block_on};
@@ -97,8 +97,8 @@ fn migration_on_redis_equals_migration_in_memory() {
                 let name = format!("reserved {reserved}");
                 let request = request.id(&name).cost(random.within(0..=6));
                 reserved += 1;
-                let there = block_on(redis.reserve_async(request.clone())).map(|held| held.leave_open());
-                let here = memory.reserve(request).map(|held| held.leave_open());
+                let there = block_on(redis.reserve_async(request.clone())).map(Reservation::leave_open);
+                let here = memory.reserve(request).map(Reservation::leave_open);
                 assert_eq!(
                     there.map_err(|e| e.to_string()),
                     here.map_err(|e| e.to_string()),

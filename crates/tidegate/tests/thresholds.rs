@@ -132,7 +132,7 @@ fn a_threshold_that_a_charge_reached_is_told_once_though_the_charge_is_made_anew
     for ((meanwhile, crossed), ask, warm_up) in cases.chain(warming) {
         let (clock, told) = (MeddlingClock::at(Micros::new(1_700_000_000_000_000)), Arc::new(Told::default()));
         let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().expect("a store");
-        let policy = || {
+        let policy = move || {
             let rule = Rule::new("api", Limit::per_hour(100)).notify([80]).expect("thresholds");
             Policy::new().rule(match warm_up {
                 Some(words) => rule.warm_up(words.parse().expect("a warm-up")),
