@@ -28,7 +28,7 @@ export interface StorePicture {
   overflows: number;
   round_trips: number;
   failures: number;
-  turned_away: number;
+  calls_skipped: number;
   outages: number;
   leased: number;
   repeated: number;

@@ -132,7 +132,7 @@ impl Client {
     pub(crate) async fn ask(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
         let slot = call.steps.first().map_or(0, |step| self.slot(&step.key));
         let breaker = &self.breakers[usize::from(slot / SLOTS_PER_BREAKER)];
-        let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counters.turned_away())?;
+        let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counters.call_skipped())?;
         let mut attempt = Attempt { client: self, slot, used: None, last_word: None };
         let attempted = async {
             if pass.is_probe() {

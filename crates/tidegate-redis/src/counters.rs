@@ -15,7 +15,7 @@ pub struct Statistics {
     /// Whether the latest answer of a server was such a refusal.
     pub refusing: bool,
     /// Calls that were not made, because the servers were away.
-    pub turned_away: u64,
+    pub calls_skipped: u64,
     /// Outages that were noticed.
     pub outages: u64,
     /// Decisions that were made without asking the servers: from a lease.
@@ -35,7 +35,7 @@ pub(crate) struct Counters {
     failures: AtomicU64,
     refused: AtomicU64,
     refusing: AtomicBool,
-    turned_away: AtomicU64,
+    calls_skipped: AtomicU64,
     outages: AtomicU64,
 }
 
@@ -59,8 +59,8 @@ impl Counters {
         }
     }
 
-    pub(crate) fn turned_away(&self) {
-        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn call_skipped(&self) {
+        self.calls_skipped.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn opened(&self) {
@@ -74,7 +74,7 @@ impl Counters {
             failures: self.failures.load(Ordering::Relaxed),
             refused: self.refused.load(Ordering::Relaxed),
             refusing: self.refusing.load(Ordering::Relaxed),
-            turned_away: self.turned_away.load(Ordering::Relaxed),
+            calls_skipped: self.calls_skipped.load(Ordering::Relaxed),
             outages: self.outages.load(Ordering::Relaxed),
             away,
             ..Statistics::default()

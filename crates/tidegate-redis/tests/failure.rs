@@ -217,7 +217,7 @@ fn time_out_together(timeline: &Timeline, limiter: &Limiter<RedisStore>, calls: 
 /// Failures, calls that were refused at once, and outages.
 fn counts(limiter: &Limiter<RedisStore>) -> (u64, u64, u64) {
     let statistics = limiter.store().statistics();
-    (statistics.failures, statistics.turned_away, statistics.outages)
+    (statistics.failures, statistics.calls_skipped, statistics.outages)
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl Listener {
             let app = app_of_task;
             let stream = tokio::select! {
                 stream = async { shake_hands(accepted.here()?, tls).await } => stream,
-                () = handshake.dropped() => return app.metrics.turned_away(protocol, HANDSHAKE),
+                () = handshake.dropped() => return app.metrics.connection_refused(protocol, HANDSHAKE),
             };
             drop(handshake);
             match stream {
@@ -182,7 +182,7 @@ fn enter(app: &App, protocol: Protocol, address: Option<IpAddr>) -> Option<Place
     let (admitted, share) = match app.connections.enter(protocol, address) {
         Ok(share) => (Admitted::Pool, share),
         Err(full) => {
-            app.metrics.turned_away(protocol, full.as_str());
+            app.metrics.connection_refused(protocol, full.as_str());
             if protocol != Protocol::Http {
                 return None;
             }

@@ -113,7 +113,7 @@ pub struct Metrics {
     errors: Family<ByReason, Counter>,
     failures: AtomicU64,
     shed: Family<ByReason, Counter>,
-    turned_away: Family<ByProtocolAndReason, Counter>,
+    connections_refused: Family<ByProtocolAndReason, Counter>,
     buffered: Gauge,
     protocols: [ProtocolMetrics; Protocol::ALL.len()],
     /// How long requests took, of all protocols.
@@ -222,8 +222,9 @@ impl Default for Metrics {
         registry.register("build", "The version of the server", version);
         let to = &mut registry;
         let decisions = register(to, "decisions", "Charges by the rule that bound and the outcome");
-        let shadow_decisions = register(to, "shadow_decisions", "What rules that only watch would have said");
-        let degraded = register(to, "degraded_decisions", "Decisions by a fallback, not the limit");
+        let shadow_decisions = register(to, "shadow_decisions", "Decisions of shadow rules and candidates");
+        let degraded =
+            register(to, "degraded_decisions", "Decisions of a failure mode or the overflow policy, not of the limit");
         let repeated = register(to, "repeated_decisions", "Requests that were answered before, by their ids");
         let reported = register(to, "reported_units", "Units that were reported after they were spent");
         let unrecorded = register(to, "unrecorded_units", "Reported units beyond the bound of debt, not recorded");
@@ -233,7 +234,7 @@ impl Default for Metrics {
         let webhook = register(to, "webhook_attempts", "Attempts to deliver an event, by what came of it");
         let tracer = Tracer::new(to);
         let crossings = Crossings::default();
-        let help = "Events for which the webhook had no room, or that it no longer wanted";
+        let help = "Events that were not delivered: the queue was full, or the webhook no longer wants events";
         to.register("webhook_dropped", help, crossings.dropped.clone());
         let quotas = QuotaMetrics::new(to);
         let errors = register(to, "errors", "Requests without a decision, by reason");
@@ -241,21 +242,21 @@ impl Default for Metrics {
             register(to, "request_duration_seconds", "From a request to its answer");
         let connections: Family<ByProtocol, Counter> = register(to, "connections", "Connections that were accepted");
         let open: Family<ByProtocol, Gauge> = register(to, "connections_open", "Connections that are open");
-        let turned_away: Family<ByProtocolAndReason, Counter> =
-            register(to, "connections_turned_away", "Connections for which there was no room");
-        let shed = register(to, "requests_shed", "Requests that were not begun for want of room, by reason");
+        let connections_refused: Family<ByProtocolAndReason, Counter> =
+            register(to, "connections_refused", "Connections that were refused or dropped at a bound");
+        let shed = register(to, "requests_shed", "Requests that were refused at a bound of the server, by reason");
         let help = "Bytes of unfinished requests and unsent answers that count against the budget";
         let buffered = register(to, "buffered_bytes", help);
         let failed_authentications: Family<ByProtocol, Counter> =
             register(to, "authentication_failures", "Requests with a wrong token or password");
-        let reloads = register(to, "policy_changes", "Policies that took the place of the one before");
+        let reloads = register(to, "policy_changes", "Policies that came into force");
         let failed_reloads = register(to, "policy_errors", "Policies that were refused for their errors");
         let protocols = Protocol::ALL.map(|protocol| {
             let protocol = protocol.as_str();
             let labels = ByProtocol { protocol };
             // From the start, so that the first one is seen as a change.
             for reason in TURNED_AWAY {
-                drop(turned_away.get_or_create(&ByProtocolAndReason { protocol, reason }));
+                drop(connections_refused.get_or_create(&ByProtocolAndReason { protocol, reason }));
             }
             ProtocolMetrics {
                 latency: latency.get_or_create_owned(&labels),
@@ -286,7 +287,7 @@ impl Default for Metrics {
             errors,
             failures: AtomicU64::default(),
             shed,
-            turned_away,
+            connections_refused,
             buffered,
             protocols,
             latencies: Latencies::default(),
@@ -379,8 +380,8 @@ impl Metrics {
         OpenConnection(open.clone())
     }
 
-    pub(crate) fn turned_away(&self, protocol: Protocol, reason: &'static str) {
-        self.turned_away.get_or_create(&ByProtocolAndReason { protocol: protocol.as_str(), reason }).inc();
+    pub(crate) fn connection_refused(&self, protocol: Protocol, reason: &'static str) {
+        self.connections_refused.get_or_create(&ByProtocolAndReason { protocol: protocol.as_str(), reason }).inc();
     }
 
     /// Counts requests that are shed for a reason.

@@ -101,9 +101,11 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 25)]
     pub drain_seconds: u64,
 
-    /// memory, or redis://host:port
+    /// memory, or a URL: redis, rediss, redis+unix, redis+sentinel, redis+cluster
     ///
-    /// `memory`, or the URL of a Redis or Valkey server, cluster or sentinel, such as `redis://127.0.0.1:6379`.
+    /// `memory`, or a URL of Redis or Valkey: `redis://host:6379`, `rediss://host:6379` with TLS, `redis+unix:///path`,
+    /// `redis+sentinel://host,host/master`, `redis+cluster://host,host`. Give a URL with a password by the variable:
+    /// lists of processes show flags.
     #[arg(long, env = "TIDEGATE_STORE", value_name = "URL", default_value = "memory")]
     pub store: StoreChoice,
 
@@ -127,9 +129,10 @@ pub struct Settings {
     #[arg(long, env = "TIDEGATE_STORE_TLS_KEY", value_name = "FILE")]
     pub store_tls_key: Option<PathBuf>,
 
-    /// Fallback when the store fails
+    /// error (503), open (admit), closed (refuse), local:N (an Nth of each limit)
     ///
-    /// `error`, `open` (admit), `closed` (refuse), or `local:N`: decide in memory, with the limits divided by N servers.
+    /// What to do when the store fails: `error` (503), `open` (admit), `closed` (refuse), or `local:N`: decide here by an
+    /// Nth of each limit, for N servers.
     #[arg(long, env = "TIDEGATE_ON_FAILURE", value_name = "MODE", default_value = "error")]
     pub on_failure: OnFailure,
 

@@ -31,7 +31,7 @@ export class Store {
         : [
             ["Outages", store.outages],
             ["Failed calls", store.failures],
-            ["Calls skipped by the breaker", store.turned_away],
+            ["Calls skipped by the breaker", store.calls_skipped],
             ["Round trips", store.round_trips],
             ["Decided from leases", store.leased],
             ["Refusals from the cache", store.repeated],

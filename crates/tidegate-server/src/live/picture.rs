@@ -64,7 +64,7 @@ pub(crate) struct StorePicture {
     pub(crate) overflows: u64,
     pub(crate) round_trips: u64,
     pub(crate) failures: u64,
-    pub(crate) turned_away: u64,
+    pub(crate) calls_skipped: u64,
     pub(crate) outages: u64,
     pub(crate) leased: u64,
     pub(crate) repeated: u64,
@@ -221,7 +221,7 @@ fn store(app: &App) -> StorePicture {
             ..StorePicture::default()
         },
         AnyStore::Redis(_) | AnyStore::Bounded(_) => {
-            let Statistics { away, round_trips, failures, turned_away, outages, leased, repeated, .. } =
+            let Statistics { away, round_trips, failures, calls_skipped, outages, leased, repeated, .. } =
                 store.redis().map(RedisStore::statistics).unwrap_or_default();
             let breaker = Some(if away > 0 { "open" } else { "closed" }.into());
             let unknown = StorePicture::default();
@@ -231,7 +231,7 @@ fn store(app: &App) -> StorePicture {
                 breaker,
                 round_trips,
                 failures,
-                turned_away,
+                calls_skipped,
                 outages,
                 leased,
                 repeated,

@@ -31,7 +31,7 @@ impl QuotaMetrics {
             streams: register(registry, "rlqs_streams", "Streams of quotas that are open"),
             buckets: register(registry, "rlqs_buckets", "Buckets that clients of quotas have subscribed to"),
             reports: register(registry, "rlqs_reports", "Reports of buckets by clients of quotas"),
-            refused: register(registry, "rlqs_buckets_refused", "Reports of buckets for which there was no room"),
+            refused: register(registry, "rlqs_buckets_refused", "Reports of buckets that were refused at a bound"),
             assignments: register(registry, "rlqs_assignments", "What clients of quotas were told, by action"),
         }
     }

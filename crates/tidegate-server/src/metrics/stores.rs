@@ -30,14 +30,14 @@ impl std::fmt::Debug for StoreCollector {
 
 impl Collector for StoreCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Checks of inline limits that found no room for their key";
+        let help = "Checks of inline limits that found no slot for their key";
         counter(&mut encoder, "inline_overflows", help, self.inline.overflowed())?;
         let held = self.held.seen(self.store.clock().now(), 0);
         gauge(&mut encoder, "reservations_open", "Reservations of this server that are open", held.open)?;
         let help = "Reservations of this server that ended unsettled";
         counter(&mut encoder, "reservations_expired", help, held.expired)?;
         if let AnyStore::Memory(store) = &self.store {
-            let help = "Checks that found no room for their key";
+            let help = "Checks that found no slot for their key";
             counter(&mut encoder, "store_overflows", help, store.overflowed())?;
             gauge(&mut encoder, "store_keys", "Keys that are live", self.keys.of(|| store.count_keys()))?;
         }
@@ -46,7 +46,11 @@ impl Collector for StoreCollector {
             counter("store_round_trips", "Commands sent to the store", statistics.round_trips)?;
             counter("store_failures", "Calls of the store without an answer", statistics.failures)?;
             counter("store_refused", "Calls that the store refused", statistics.refused)?;
-            counter("store_turned_away", "Calls not made, as the store was away", statistics.turned_away)?;
+            counter(
+                "store_calls_skipped",
+                "Calls not sent, as the circuit breaker was open",
+                statistics.calls_skipped,
+            )?;
             counter("store_outages", "Outages of the store that were noticed", statistics.outages)?;
             counter("store_leased", "Decisions made from a lease", statistics.leased)?;
             counter("store_repeated", "Refusals repeated without asking the store", statistics.repeated)?;
@@ -66,14 +70,15 @@ impl Collector for StoreCollector {
     }
 }
 
+/// With a full stop, as the registry ends the help of all others.
 fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
     let counter = ConstCounter::new(value);
-    let metric = encoder.encode_descriptor(name, help, None, counter.metric_type())?;
+    let metric = encoder.encode_descriptor(name, &format!("{help}."), None, counter.metric_type())?;
     counter.encode(metric)
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), std::fmt::Error> {
     let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-    let metric = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+    let metric = encoder.encode_descriptor(name, &format!("{help}."), None, gauge.metric_type())?;
     gauge.encode(metric)
 }

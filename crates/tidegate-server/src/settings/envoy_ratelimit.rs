@@ -51,7 +51,7 @@ const IGNORED: [(&str, When, &str); 33] = [
     ("EXTRA_TAGS", Set, "add tags where metrics are scraped"),
     ("RUNTIME_IGNOREDOTFILES", False, "hidden files are never read"),
     ("EXPIRATION_JITTER_MAX_SECONDS", Set, "keys expire once nothing of them counts"),
-    ("LOCAL_CACHE_SIZE_IN_BYTES", Set, "the process remembers refusals without a cache to size"),
+    ("LOCAL_CACHE_SIZE_IN_BYTES", Set, "each check asks Redis: the server has no cache of refusals"),
     ("NEAR_LIMIT_RATIO", Set, "there is no statistic of requests near the limit"),
     ("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", False, "refused hits never count"),
     ("REDIS_POOL_SIZE", Set, CONNECTIONS),

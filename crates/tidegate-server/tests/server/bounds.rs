@@ -38,7 +38,7 @@ fn connections_of_resp_leave_http_open() {
         .collect();
     assert!(Connection::open(server.address_of("resp")).is_closed());
     assert_eq!(post(&server.url("/v1/check"), ALICE).status, 200);
-    assert_metric(&server, r#"tidegate_connections_turned_away_total{protocol="resp",reason="full"} 1"#);
+    assert_metric(&server, r#"tidegate_connections_refused_total{protocol="resp",reason="full"} 1"#);
     assert_metric(&server, r#"tidegate_connections_open{protocol="resp"} 4"#);
     drop(idle);
 }
@@ -72,7 +72,7 @@ fn one_address_cannot_take_all_connections() {
     let url = server.url("/v1/check");
     assert_eq!(curl(&["--interface", "127.0.0.2", "--json", ALICE, &url]).status, 200);
     let metrics = curl(&["--interface", "127.0.0.2", &server.url("/metrics")]).body;
-    assert!(metrics.contains(r#"turned_away_total{protocol="http",reason="address"} 1"#), "{metrics}");
+    assert!(metrics.contains(r#"connections_refused_total{protocol="http",reason="address"} 1"#), "{metrics}");
     drop(all);
 }
 
@@ -88,7 +88,7 @@ fn stalled_handshakes_give_way_to_new_ones() {
         assert_eq!(curl(&["--cacert", &ca, "--json", ALICE, &url("/v1/check")]).status, 200);
     }
     let metrics = curl(&["--cacert", &ca, &url("/metrics")]).body;
-    let dropped = r#"tidegate_connections_turned_away_total{protocol="http",reason="handshake"} "#;
+    let dropped = r#"tidegate_connections_refused_total{protocol="http",reason="handshake"} "#;
     let dropped: u64 = metrics.lines().find_map(|line| line.strip_prefix(dropped)).unwrap().parse().unwrap();
     assert!(dropped > 0, "{metrics}");
     drop(stalled);

@@ -148,7 +148,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
+fn metrics_are_in_the_reference_and_alerts_and_dashboard_ask_for_no_others() {
     let redis = tidegate_testkit::servers::Server::start();
     let mut served = String::new();
     for store in ["memory".to_owned(), redis.url()] {
@@ -157,6 +157,11 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
         post(&server.url("/v1/check"), ALICE);
         post(&server.url("/v1/check"), r#"{"key": "alice", "cost": 1000}"#);
         served += &curl(&[&server.url("/metrics")]).body;
+    }
+    let reference = std::fs::read_to_string(workspace().join("docs/book/src/reference/metrics.md")).unwrap();
+    let described = served.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    for (name, help) in described {
+        assert!(reference.contains(&format!("`{name}`")), "{name} ({help}) is not in the reference");
     }
     let served: BTreeSet<&str> = names(&served).collect();
     let folder = workspace().join("deploy");

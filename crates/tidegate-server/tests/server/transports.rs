@@ -109,7 +109,7 @@ fn commands_speak_tls() {
 }
 
 #[test]
-fn clients_without_a_certificate_are_turned_away_if_asked_for() {
+fn clients_without_a_certificate_are_refused_if_asked_for() {
     let certificates = Certificates::new();
     let ca = certificates.path("ca.pem");
     let server = certificates.start(&["--tls-client-ca", &ca]);
@@ -156,7 +156,7 @@ fn certificates_are_followed_and_bad_ones_change_nothing() {
 }
 
 #[test]
-fn clients_whose_certificate_is_revoked_are_turned_away() {
+fn clients_whose_certificate_is_revoked_are_refused() {
     let certificates = Certificates::new();
     let (ca, list) = (certificates.path("ca.pem"), certificates.revoke(&[CLIENT + 1]));
     let server = certificates.start(&["--tls-client-ca", &ca, "--tls-client-crl", &list]);

@@ -18,7 +18,7 @@ fn picture(seconds: u64) -> Value {
         "uptime_us": seconds * 1_000_000, "leaving": false, "connections": 3, "failures": 0,
         "store": {
             "kind": "memory", "reachable": true, "breaker": null, "keys": 7, "max_keys": 1_000_000,
-            "overflows": 0, "round_trips": 0, "failures": 0, "turned_away": 0, "outages": 0, "leased": 0, "repeated": 0
+            "overflows": 0, "round_trips": 0, "failures": 0, "calls_skipped": 0, "outages": 0, "leased": 0, "repeated": 0
         },
         "policy": { "file": "policy.toml", "generation": 2, "since_us": 0, "errors": null },
         "rules": [
