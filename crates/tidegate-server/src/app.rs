@@ -40,6 +40,9 @@ const PUT: &str = "policy";
 /// Simulations of the playground and policies that are read or tried at a time, over all visitors.
 pub(crate) const MAX_PLAYERS: usize = 2;
 
+/// Policies that are put at a time.
+const MAX_PUTS: usize = 1;
+
 /// Streams of quotas that may be open at a time: of all addresses, and of one.
 const MAX_QUOTA_STREAMS: usize = 1_024;
 const MAX_QUOTA_STREAMS_PER_ADDRESS: usize = 256;
@@ -79,6 +82,8 @@ pub struct App {
     pub(crate) recent_requests: Option<Arc<RecentRequests>>,
     /// Room for simulations of the playground, and for policies that are read or tried.
     pub(crate) players: Arc<Semaphore>,
+    /// Room for a policy that is put: simulations and trials, which take less of a right, do not hold it up.
+    pub(crate) puts: Arc<Semaphore>,
     /// The descriptor files, ready to decide.
     pub(crate) envoy: EnvoyLimiter<AnyStore>,
     /// The shares of limits that clients enforce by themselves.
@@ -147,6 +152,7 @@ impl App {
             history: Arc::default(),
             started: Instant::now(),
             players: Arc::new(Semaphore::new(MAX_PLAYERS)),
+            puts: Arc::new(Semaphore::new(MAX_PUTS)),
             refused,
             drain: Drain::default(),
             admission: Admission::new(settings.max_batch, Arc::clone(&buffered), metrics.shed("in-flight")),

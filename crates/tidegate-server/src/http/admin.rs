@@ -13,7 +13,7 @@ use tidegate::{Rule, Setting};
 use tidegate_config::Format;
 use tracing::info;
 
-use super::candidate::{Validated, beside, policy_text, trial, validate};
+use super::candidate::{Validated, beside, place_to_put, policy_text, trial, validate};
 use super::guard::{audited, guarded, identity_of, link_of};
 use super::problem::Problem;
 use super::reply::Reply;
@@ -155,7 +155,7 @@ async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Resu
     let put = tokio::spawn(async move {
         let put = async {
             let ((format, text), by) = (text?, identity.clone());
-            Ok(beside(&app, move |app| app.put_policy(text, format, by.name())).await??)
+            Ok(beside(&app, place_to_put(&app)?, move |app| app.put_policy(text, format, by.name())).await??)
         };
         let put: Result<Option<Change>, Problem> = put.await;
         let policy = put.as_ref().ok().and_then(|change| Some(change.as_ref()?.texts));

@@ -87,12 +87,18 @@ pub(super) fn place(app: &App) -> Result<OwnedSemaphorePermit, Problem> {
     Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)
 }
 
+/// The place for a policy that is put.
+pub(super) fn place_to_put(app: &App) -> Result<OwnedSemaphorePermit, Problem> {
+    Arc::clone(&app.puts).try_acquire_owned().map_err(|_| Problem::PutRunning)
+}
+
 /// Works on a policy that came by a wire. It may take long, so no thread that serves does it.
 pub(super) async fn beside<T: Send + 'static>(
     app: &Arc<App>,
+    place: OwnedSemaphorePermit,
     work: impl FnOnce(&App) -> T + Send + 'static,
 ) -> Result<T, Problem> {
-    let (app, place) = (Arc::clone(app), place(app)?);
+    let app = Arc::clone(app);
     let done = tokio::task::spawn_blocking(move || {
         let done = work(&app);
         drop(place);
@@ -103,7 +109,7 @@ pub(super) async fn beside<T: Send + 'static>(
 
 pub(super) async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let (format, text) = policy_text(&app, request).await?;
-    let found = beside(&app, move |app| app.validate(&text, format)).await?;
+    let found = beside(&app, place(&app)?, move |app| app.validate(&text, format)).await?;
     Ok(Reply::json(&found.map_or_else(|report| Validated::invalid(&report), |()| Validated::VALID)))
 }
 
@@ -142,7 +148,7 @@ struct TrialKey {
 /// Decides the last requests by the policy in force and by the one that is sent, each from an empty state.
 pub(super) async fn trial(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
     let (format, text) = policy_text(&app, request).await?;
-    beside(&app, move |app| match app.read_policy(&text, format) {
+    beside(&app, place(&app)?, move |app| match app.read_policy(&text, format) {
         Ok(Loaded { policy, .. }) => {
             let recent = app.recent_requests.as_ref().ok_or(Problem::NoRequestsKept)?;
             Ok(Reply::json(&decide(app.limiter.policy(), policy, &recent.recording())?))
@@ -234,6 +240,17 @@ mod tests {
         request.header("content-type", "application/toml").body(policy).unwrap()
     }
 
+    #[tokio::test]
+    async fn simulations_leave_a_place_for_a_policy_that_is_put() {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let app = Arc::clone(server.app());
+        let router = crate::http::router(Arc::clone(&app), Router::new());
+        let _simulations = app.players.acquire_many(MAX_PLAYERS as u32).await.unwrap();
+        let put = router.oneshot(request(("PUT", "/admin/v1/policy"))).await.unwrap();
+        assert_eq!(put.status(), StatusCode::OK);
+    }
+
     /// The one thread for such work is busy; the thread of the test is one that serves.
     #[test]
     fn policies_are_read_beside_the_threads_that_serve_and_few_at_a_time() {
@@ -252,9 +269,10 @@ mod tests {
                 busy.await.unwrap();
                 assert_eq!(answer.await.unwrap().status(), StatusCode::OK, "{route:?}");
                 let places = app.players.acquire_many(MAX_PLAYERS as u32).await.unwrap();
+                let put = app.puts.acquire().await.unwrap();
                 let refused = router.clone().oneshot(request(route)).await.unwrap();
                 assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{route:?}");
-                drop(places);
+                drop((places, put));
             }
         });
     }

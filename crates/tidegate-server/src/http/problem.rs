@@ -101,6 +101,8 @@ pub(super) enum Problem {
     Shed(#[from] Shed),
     #[error("{bound} simulations, or policies that are read or tried, are running already: retry in a moment")]
     TooManyPlayers { bound: usize },
+    #[error("another policy is being put: retry in a moment")]
+    PutRunning,
     #[error("the server keeps no requests to try a policy on: start it with --keep-requests above 0")]
     NoRequestsKept,
     #[error("the traffic has {found} classes: send at most {bound} different floors")]
@@ -165,6 +167,7 @@ impl Problem {
             | Problem::OverBudget(_)
             | Problem::Shed(_)
             | Problem::TooManyPlayers { .. }
+            | Problem::PutRunning
             | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
             Problem::BareLf
             | Problem::Hosts { .. }
