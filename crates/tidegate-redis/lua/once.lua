@@ -59,6 +59,14 @@ local function note(index, moment, charge)
     charges[of] = { tonumber(cost), at }
   elseif charge then
     charge[2] = at
+    -- All of it is there now, whichever limit was charged.
+    for other, its in pairs(charges) do
+      if its == charge then
+        charges[other] = nil
+        charges[string.match(states[index], '%x+')] = charge
+        break
+      end
+    end
   end
 end
 

@@ -15,7 +15,7 @@ use tidegate_testkit::{Random, block_on};
 const START: u64 = 1_700_000_000_000_000;
 
 /// Limits of all kinds that a few requests use up, some alike but for a number.
-const LIMITS: [&str; 16] = [
+const LIMITS: [&str; 18] = [
     "5/s",
     "9/s",
     "7/3s burst 4",
@@ -32,6 +32,8 @@ const LIMITS: [&str; 16] = [
     "sliding-log 5/s",
     "sliding-log 8/s",
     "sliding-log 6/2s",
+    "in-flight 5 for 1s",
+    "in-flight 7 for 2s",
 ];
 
 fn policy(random: &mut Random) -> Policy {
@@ -214,7 +216,10 @@ fn a_charge_of_a_larger_limit_is_settled_as_in_memory() {
     for (before, after) in
         [("1000/s", "10/day"), ("fixed 1000/s", "fixed 10/day"), ("sliding-log 1000/s", "10/day debt 5")]
     {
-        for (actual, left) in [(995, 5), (1_500, 0), (1_000, 0), (0, 10)] {
+        // Later nothing of the former limit is left.
+        let cases =
+            [(0, 995, 0), (0, 1_500, 0), (0, 1_000, 0), (0, 0, 10), (1_100, 995, 0), (1_100, 1_500, 0), (1_100, 0, 0)];
+        for (pause, actual, left) in cases {
             let limit = |words: &str| words.parse::<Limit>().expect("a limit");
             let (store, clock) = support::manual_store();
             clock.set(Micros::new(START));
@@ -226,7 +231,7 @@ fn a_charge_of_a_larger_limit_is_settled_as_in_memory() {
             memory.reserve(request().cost(1_000)).expect("reserved").leave_open();
             redis.set_policy(limit(after)).expect("a valid policy");
             memory.set_policy(limit(after)).expect("a valid policy");
-            clock.advance(Duration::from_millis(1_100));
+            clock.advance(Duration::from_millis(pause));
             let all = || Request::user("alice").cost(10);
             let there = block_on(redis.check_async(all())).expect("an answer");
             assert_eq!(there, memory.check(all()).expect("an answer"), "{before} to {after}");
@@ -275,6 +280,34 @@ fn what_did_not_fit_into_a_lower_limit_is_settled_as_in_memory() {
         let all = limit(after).capacity();
         let left = if after == "2/h" { all - 1 } else { all };
         assert_eq!(there.remaining(), Some(left), "{before} to {after}");
+    }
+}
+
+/// Long after a change as well, when the former limit is forgotten.
+#[test]
+fn permits_are_renewed_after_a_change_as_in_memory() {
+    let limit = |words: &str| words.parse::<Limit>().expect("a limit");
+    for after in ["in-flight 3 for 1min", "in-flight 3 for 2min", "in-flight 1 for 1min"].map(limit) {
+        let (store, clock) = support::manual_store();
+        clock.set(Micros::new(START));
+        let memory = MemoryStore::builder().clock(clock.clone()).build().expect("valid settings");
+        let before = limit("in-flight 2 for 1min");
+        let redis = Limiter::with_store(before, store).expect("a valid policy");
+        let memory = Limiter::with_store(before, memory).expect("a valid policy");
+        let request = || Request::user("alice").id("job");
+        block_on(redis.reserve_async(request())).expect("reserved").leave_open();
+        memory.reserve(request()).expect("reserved").leave_open();
+        redis.set_policy(after).expect("a valid policy");
+        memory.set_policy(after).expect("a valid policy");
+        for _ in 0..9 {
+            clock.advance(Duration::from_secs(30));
+            let there = block_on(redis.renew_async(request())).expect("an answer");
+            assert!(there.is_allowed());
+            assert_eq!(there, memory.renew(request()).expect("an answer"), "{after}");
+        }
+        let there = block_on(redis.release_async(request())).expect("an answer");
+        assert_eq!(there, memory.release(request()).expect("an answer"), "{after}");
+        assert_eq!(there.remaining(), Some(after.capacity()), "{after}");
     }
 }
 

@@ -108,10 +108,10 @@ pub trait Kernel: Send + Sync + 'static {
     }
 
     /// Makes a charge that [is there](Kernel::is_there) count from now on. The provided
-    /// method takes it back and charges it again.
+    /// method charges again what it could [take back](Kernel::undo).
     fn renew(&self, state: &mut Self::State, now: Micros, charged: Charged) {
-        self.undo(state, now, charged, 0);
-        self.charge(state, now, charged.cost);
+        let units = self.undo(state, now, charged, 0);
+        self.charge(state, now, units.min(charged.cost));
     }
 
     /// Whether all of a charge is still there, so that it can be [renewed](Verb::Renew).

@@ -22,6 +22,7 @@ mod slice;
 mod thresholds;
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,6 +71,8 @@ pub struct Check<'a> {
     cost: u64,
     former: &'a [Former<'a>],
     id: Option<&'a RequestId<'a>>,
+    /// Which of its subjects, counted from one, was charged what this corrects.
+    corrects: Option<NonZeroU32>,
 }
 
 impl<'a> Check<'a> {
@@ -111,7 +114,7 @@ impl<'a> Check<'a> {
             // What was charged may be more than the class of this request could take.
             Verb::Refund | Verb::Renew(_) => cost.min(meter.largest_of_all()),
         };
-        Check { meter, key, verb, cost, former: &[], id: None }
+        Check { meter, key, verb, cost, former: &[], id: None, corrects: None }
     }
 
     /// The same check, of a limit that replaced others: what the key used of
@@ -226,12 +229,30 @@ impl<'a> Check<'a> {
     /// there is none, and for a check that corrects nothing, one that only says how things stand.
     #[must_use]
     pub fn correcting(&self, charge_of: impl Fn(u64) -> Option<Charged>) -> Check<'a> {
-        let verb = match (self.verb, self.subjects().find_map(charge_of)) {
-            (Verb::Settle(_), Some(charged)) => Verb::Settle(charged),
-            (Verb::Renew(_), Some(charged)) => Verb::Renew(charged),
+        let places = (1..=u32::MAX).filter_map(NonZeroU32::new);
+        let charge = self.subjects().zip(places).find_map(|(subject, place)| Some((charge_of(subject)?, place)));
+        let (verb, place) = match (self.verb, charge) {
+            (Verb::Settle(_), Some((charged, place))) => (Verb::Settle(charged), place),
+            (Verb::Renew(_), Some((charged, place))) => (Verb::Renew(charged), place),
             _ => return Check { verb: Verb::SETTLE, cost: 0, id: None, ..*self },
         };
-        Check { verb, id: None, ..*self }
+        Check { verb, id: None, corrects: Some(place), ..*self }
+    }
+
+    /// Whether what this gives back is taken from the limits that its own replaced before
+    /// anything moves from there, where it stands as it was charged: a
+    /// [correction](Check::correcting), of which none is refused.
+    #[must_use]
+    pub fn settles_first(&self) -> bool {
+        self.corrects.is_some() && matches!(self.verb, Verb::Settle(_))
+    }
+
+    /// What is left to do of a settlement, and is left of it by now: what its charge has lost
+    /// under the limits that its own replaced does not come back. `left` is what those have
+    /// [left](Meter::give_back_encoded).
+    #[must_use]
+    pub fn left_to_settle(&self, now: Micros, left: Verb) -> Verb {
+        migration::left_to_settle(self, now, left)
     }
 
     /// The same limit and key, asked for something else.

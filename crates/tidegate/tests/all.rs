@@ -29,6 +29,7 @@ mod policy;
 mod promises;
 mod reserve;
 mod retry_exactness;
+mod settled_after_change;
 mod shadows;
 mod thresholds;
 mod traces;

@@ -130,7 +130,8 @@ impl Remote {
     }
 
     async fn decide_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        if group.members.iter().any(|member| member.check.meter().limit().is_none()) {
+        let is_swapped = |member: &Member<'_>| member.check.meter().limit().is_none() || member.corrects_former();
+        if group.members.iter().any(is_swapped) {
             return self.swap_group(group, intent).await;
         }
         let mut steps = group.steps(decide);
@@ -262,7 +263,7 @@ impl Remote {
             // Of what it crossed, that is told which other charges have reached since.
             for (verdict, member) in undone.iter_mut().flatten().zip(&single.members) {
                 let meter = member.check.meter();
-                verdict.crossed = crossed & meter.reached(meter.capacity().saturating_sub(verdict.remaining));
+                verdict.crossed = crossed & meter.reached(meter.used_by(verdict));
             }
             (single, undone)
         });

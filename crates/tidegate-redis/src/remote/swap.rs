@@ -49,7 +49,13 @@ impl<'a> Member<'a> {
 
     /// Whether only the client can decide it, once a former limit has a state.
     pub(super) fn is_swapped(&self) -> bool {
-        self.check.meter().limit().is_none() || !self.former.is_empty()
+        self.check.meter().limit().is_none() || !self.former.is_empty() || self.corrects_former()
+    }
+
+    /// Whether what it corrects may be the charge of a limit that its own replaced: no script knows what is
+    /// left of that.
+    pub(super) fn corrects_former(&self) -> bool {
+        self.check.is_correction() && !self.check.former().is_empty()
     }
 
     /// Its own state, and those of former limits.
@@ -106,15 +112,22 @@ impl<'a> Member<'a> {
         let mut own = Kept { bytes: encoded(meter, &states[0])?, ..Kept::default() };
         let mut left = Vec::with_capacity(self.former.len());
         for (former, used) in self.former.iter().zip(&states[1..]) {
-            let used = encoded(former.meter, used)?;
+            let mut used = encoded(former.meter, used)?;
+            // What does not fit would come back with the next charge.
+            let mut give_back = |used: &[u8]| {
+                let given_back;
+                (given_back, verb, cost) = former.meter.give_back_encoded(used, now, verb, cost)?;
+                Some(given_back)
+            };
+            if self.check.settles_first() {
+                used = give_back(&used).ok_or_else(garbled)?.bytes;
+            }
             let rest;
             (own, rest) = meter.take_over_encoded(&own.bytes, now, former.meter, &used).ok_or_else(garbled)?;
-            // What does not fit would come back with the next charge.
-            let given_back;
-            (given_back, verb, cost) =
-                former.meter.give_back_encoded(&rest.bytes, now, verb, cost).ok_or_else(garbled)?;
-            left.push([given_back, rest]);
+            let given_back = if self.check.settles_first() { Some(rest.clone()) } else { give_back(&rest.bytes) };
+            left.push([given_back.ok_or_else(garbled)?, rest]);
         }
+        let verb = self.check.left_to_settle(now, verb);
         let decided = match since.and_then(|since| self.used_up(since, now, verb)) {
             Some(used_up) => used_up,
             None => meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?,

@@ -369,7 +369,7 @@ impl Kernel for Bucket {
         let gone = drained.saturating_sub(kept.saturating_mul(self.scale));
         let wanted = (charged.cost - kept).saturating_mul(self.scale).saturating_sub(gone);
         let taken = wanted.min(self.level_with_debt(state, tick));
-        self.lower(state, tick, taken);
+        self.lower(state, tick, wanted);
         taken.div_ceil(self.scale)
     }
 

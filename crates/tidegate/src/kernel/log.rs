@@ -5,7 +5,7 @@
 //! which something was admitted, at most `count` of them.
 //!
 //! An entry has the running total of all costs up to it. Times and totals both
-//! rise, so whatever is asked of a log is found by binary search: no decision
+//! rise, so whatever is asked of a log is found by binary search: no charge
 //! walks the entries.
 
 use std::collections::VecDeque;
@@ -140,13 +140,13 @@ impl Log {
         self.period
     }
 
-    /// Moves the entries of a log of the same period, the newest first, as far
-    /// as they fit; false, and nothing is done, if the period is another, or they
+    /// Moves the entries of a log of the same period or a shorter one, the newest first, as far
+    /// as they fit; false, and nothing is done, if the period is longer, or they
     /// are ahead of what this one has.
     pub(crate) fn take_over(&self, state: &mut LogState, now: Micros, from: &Log, used: &mut LogState) -> bool {
         let time = Log::time(state, now);
         let own = self.used(state, time);
-        if self.period != from.period || own > 0 && used.newest() > time {
+        if self.period < from.period || own > 0 && used.newest() > time {
             return false;
         }
         self.forget_expired(state, time);

@@ -100,18 +100,23 @@ impl<S: ImmediateStore> Limiter<S> {
             let first = decisions.len();
             decisions.extend(verdicts.iter().map(|verdict| told.saying(*verdict)));
             let is_current = self.inner.policies.is_current(&current);
-            for ((check, decision), index) in checks.iter().zip(&mut decisions[first..]).zip(first..) {
+            let mut again = SmallVec::<[usize; BATCH]>::new();
+            for ((check, decision), index) in checks.iter().zip(&decisions[first..]).zip(first..) {
                 if is_current || !decision.is_allowed() {
                     self.tell_of_one(|| asked.request(index), decision, at);
                     self.inner.observers.tell_crossed(check, &decision.verdict(), at, false);
-                } else {
-                    // What others have reached since is theirs to know.
-                    let charged = [(*check, decision.verdict())];
-                    for (check, verdict, at) in blocking::now(refund_charges(self.store(), charged)) {
-                        self.inner.observers.tell_crossed(&check, &verdict, at, false);
-                    }
-                    *decision = self.ask_now(Verb::Charge, &asked.request(index), untold)?;
+                    continue;
                 }
+                // What others have reached since is theirs to know.
+                let charged = [(*check, decision.verdict())];
+                for (check, verdict, at) in blocking::now(refund_charges(self.store(), charged)) {
+                    self.inner.observers.tell_crossed(&check, &verdict, at, false);
+                }
+                again.push(index);
+            }
+            // When all of them are given back: what a key was charged twice moves with neither.
+            for index in again {
+                decisions[index] = self.ask_now(Verb::Charge, &asked.request(index), untold)?;
             }
         }
         Ok(decisions)

@@ -47,11 +47,13 @@ impl Meter {
     /// What is used at least, by what the limit says: what it keeps back from a class is not used. Of a limit
     /// that warms up, what the present step leaves tells nothing of that.
     pub(crate) fn used_at_least(&self, said: &Verdict) -> u64 {
-        if self.warm_up().is_some() { 0 } else { self.used_at_most(said) }
+        if self.warm_up().is_some() { 0 } else { self.used_by(said) }
     }
 
-    /// The same, but that a step of a warm-up may leave less than is free.
-    pub(crate) fn used_at_most(&self, said: &Verdict) -> u64 {
+    /// What is used by what the limit says: where a class has nothing left, at least so much; while
+    /// it warms up, at most, as a step leaves less than is free.
+    #[must_use]
+    pub fn used_by(&self, said: &Verdict) -> u64 {
         self.capacity().saturating_sub(said.remaining.saturating_add(self.floor()))
     }
 

@@ -400,6 +400,20 @@ impl Meter {
         self.limit
     }
 
+    /// How many units drain from a bucket in how many microseconds, at least and at most: while
+    /// it climbs there are fewer.
+    pub(crate) fn drain(&self) -> Option<([u64; 2], u128)> {
+        let limit = self.limit?;
+        let is_bucket = matches!(limit.kernel(), LimitKernel::Bucket(_));
+        let least = self.warm_up.map_or(limit.count(), |warm_up| warm_up.start());
+        is_bucket.then(|| ([least, limit.count()], limit.period().as_micros()))
+    }
+
+    /// By how many microseconds a step in which it sees time is longer than one.
+    pub(crate) fn fuzz(&self) -> u64 {
+        self.limit.map_or(0, |limit| Micros::from_duration(limit.resolution()).get() - 1)
+    }
+
     /// How new keys climb to the limit, if they have to.
     #[must_use]
     pub fn warm_up(&self) -> Option<WarmUp> {
@@ -454,10 +468,10 @@ impl Meter {
             None => CUSTOM_HORIZON,
         };
         let climb = self.warm_up.map_or(Micros::ZERO, |warm_up| warm_up.over());
-        // While it climbs, a bucket drains more slowly: its debt may take as much longer.
-        let longest = match self.limit {
-            Some(limit) if limit.max_debt() > 0 => Micros::new(horizon).saturating_add(climb),
-            Some(_) | None => Micros::new(horizon).max(climb),
+        let longest = match self.drain() {
+            // While it climbs, it drains more slowly.
+            Some(_) => Micros::new(horizon).saturating_add(climb),
+            None => Micros::new(horizon).max(climb),
         };
         longest.saturating_add(Micros::new(MIN_GRACE))
     }

@@ -8,6 +8,7 @@
 //! bucket's fractions of a unit, the windows in which something was counted,
 //! the instants that a log remembers.
 
+use super::Check;
 use super::meter::Meter;
 use super::meter_kernel::{MeterKernel, MeterState};
 use crate::kernel::{Admission, Charged, Kernel, LimitKernel, Verb};
@@ -49,11 +50,13 @@ pub(crate) fn give_back(from: &Meter, used: &mut MeterState, now: Micros, verb: 
     match verb {
         Verb::Refund => {
             let units = kernel.used(used, now).min(cost);
-            kernel.refund(used, now, units);
+            if units > 0 {
+                kernel.refund(used, now, units);
+            }
             (verb, cost - units)
         }
         Verb::Settle(charged) if cost < charged.cost => {
-            let left = charged.cost - kernel.undo(used, now, charged, cost);
+            let left = charged.cost - kernel.undo(used, now, charged, cost).min(charged.cost - cost);
             (Verb::Settle(Charged { cost: left, ..charged }), cost)
         }
         Verb::Reset => {
@@ -62,6 +65,49 @@ pub(crate) fn give_back(from: &Meter, used: &mut MeterState, now: Micros, verb: 
         }
         Verb::Charge | Verb::Report | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => (verb, cost),
     }
+}
+
+/// What is left of a settlement of a charge that was made to a replaced limit. Some of it may have
+/// gone there, which the limit that succeeded it cannot know: it is told of fewer units, or, as a
+/// bucket, that they are older.
+pub(super) fn left_to_settle(check: &Check<'_>, now: Micros, left: Verb) -> Verb {
+    let replaced = check.corrects.and_then(|place| check.former.get(place.get().checked_sub(2)? as usize));
+    let (Some(replaced), Verb::Settle(charged), Verb::Settle(rest)) = (replaced, check.verb, left) else { return left };
+    let (kept, to) = (check.cost, check.meter);
+    if rest.cost <= kept {
+        return left;
+    }
+    let excess = charged.cost - kept;
+    let (mut at, mut there) = (charged.at, if replaced.until > now { excess } else { 0 });
+    for former in check.former.iter().filter(|former| former.until > now) {
+        let age = u128::from(now.saturating_since(charged.at).get() + former.meter.fuzz());
+        match (former.meter.drain(), to.drain()) {
+            (Some(([_, most], period)), Some(([least, _], own_period))) => {
+                let drained = (u128::from(most) * age).checked_mul(own_period);
+                let age = drained.map(|drained| drained.div_ceil(period * u128::from(least)));
+                let age = age.and_then(|age| u64::try_from(age).ok()).map(|age| age.saturating_add(to.fuzz()));
+                at = at.min(Micros::new(age.map_or(0, |age| now.get().saturating_sub(age))));
+            }
+            (Some(([_, most], period)), None) => {
+                let drained = u64::try_from((u128::from(most) * age).div_ceil(period)).unwrap_or(u64::MAX);
+                there = there.min(excess.saturating_sub(drained.saturating_sub(kept)));
+            }
+            (None, _) => there = there.min(counts(former.meter, now, Charged { cost: excess, ..charged })),
+        }
+    }
+    let units = there.saturating_sub(charged.cost - rest.cost).min(rest.cost - kept);
+    Verb::Settle(Charged { at, cost: kept + units })
+}
+
+/// How much of a charge counts now if it was the only one; of a window that began with another one,
+/// none for certain.
+fn counts(meter: &Meter, now: Micros, charged: Charged) -> u64 {
+    if meter.nominal_limit().is_some_and(|limit| limit.starts_with_first_request()) {
+        return 0;
+    }
+    let mut state = MeterState::Fresh;
+    meter.whole_kernel().report(&mut state, charged.at, charged.cost);
+    meter.whole_kernel().used(&state, now)
 }
 
 fn take_over_units(
@@ -129,8 +175,9 @@ mod tests {
             (meter("sliding 10/min"), 120),
             (meter("sliding-log 10/min"), 60),
             (meter("10/min").warming_up(warm_up(30)), 150),
-            (meter("10/min debt 0").warming_up(warm_up(59)), 60),
-            (meter("10/min debt 0").warming_up(warm_up(61)), 61),
+            (meter("10/min debt 0").warming_up(warm_up(59)), 119),
+            (meter("fixed 10/min").warming_up(warm_up(119)), 120),
+            (meter("fixed 10/min").warming_up(warm_up(121)), 121),
             (Meter::custom(Name::literal("own"), Generous), 86_400),
         ];
         for (meter, seconds) in seconds {

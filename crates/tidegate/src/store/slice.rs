@@ -88,7 +88,7 @@ pub async fn refund_charges<'a>(
     }
     let Ok(at) = store.decide(&refunds, &mut left).await else { return Vec::new() };
     let still = charged.into_iter().zip(left).map(|((check, charged), left)| {
-        let reached = check.meter().reached(check.meter().used_at_most(&left));
+        let reached = check.meter().reached(check.meter().used_by(&left));
         (check, Verdict { crossed: charged.crossed & reached, ..left }, at)
     });
     still.collect()

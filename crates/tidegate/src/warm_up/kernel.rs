@@ -337,9 +337,10 @@ impl Kernel for Warming {
 
     /// The climb goes on, though there may be no other charge.
     fn renew(&self, state: &mut WarmingState, now: Micros, charged: Charged) {
-        let born = state.born;
-        self.undo(state, now, charged, 0);
-        self.charge(state, now, charged.cost);
+        // A state that is emptied forgets its time, which does not go back.
+        let (born, now) = (state.born, now.max(Micros::new(state.last)));
+        let units = self.undo(state, now, charged, 0);
+        self.charge(state, now, units);
         state.born = born;
     }
 

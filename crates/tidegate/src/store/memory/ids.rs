@@ -226,6 +226,8 @@ impl MemoryStore {
         for (correction, verdict) in corrections.iter().zip(&*verdicts) {
             let place = correction.subjects().find_map(|subject| record.place_of(subject));
             if let (Verb::Renew(_), Some(place)) = (correction.verb(), place) {
+                // All of it is there, whichever limit was charged.
+                record.subjects[place] = correction.subject();
                 record.charged[place].at = at.saturating_add(verdict.ahead);
             }
         }

@@ -33,8 +33,10 @@ impl MemoryStore {
 }
 
 /// Moves what was used of a former limit to its target, one of `steps`.
-pub(super) fn take_over(steps: &mut [Step<'_>], from: &mut Step<'_>) {
-    let Some(to) = from.target.and_then(|target| steps.get_mut(target)) else { return };
+pub(super) fn take_over(checks: &[Check<'_>], steps: &mut [Step<'_>], from: &mut Step<'_>) {
+    let Some((check, to)) = from.target.and_then(|target| Some((checks.get(target)?, steps.get_mut(target)?))) else {
+        return;
+    };
     // What it used of a shared state cannot be taken from there: it counts once,
     // for a key that has nothing else.
     let is_counted = to.has_used && !matches!(from.placement, Placement::Own);
@@ -42,7 +44,7 @@ pub(super) fn take_over(steps: &mut [Step<'_>], from: &mut Step<'_>) {
         return;
     }
     let (to_meter, from_meter) = (to.check.meter(), from.check.meter());
-    if !kernel::may_write(to.check.verb(), to.check.cost()) {
+    if !kernel::may_write(check.verb(), check.cost()) {
         // Where nothing is left to move there is nothing to look at: a long log is not copied once it has moved.
         if from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) <= to.at {
             return;
@@ -53,11 +55,15 @@ pub(super) fn take_over(steps: &mut [Step<'_>], from: &mut Step<'_>) {
         to.seen = Some(seen);
         return;
     }
+    heal(from);
+    store::take_over(to_meter, &mut to.state, to.at, from_meter, &mut from.state);
+    (to.changed, from.changed) = (true, true);
+}
+
+fn heal(from: &mut Step<'_>) {
     if let Some(healed) = from.seen.take() {
         from.state = healed;
     }
-    store::take_over(to_meter, &mut to.state, to.at, from_meter, &mut from.state);
-    (to.changed, from.changed) = (true, true);
 }
 
 /// Has what the target gives back begin with what did not fit.
@@ -65,6 +71,7 @@ pub(super) fn give_back(steps: &mut [Step<'_>], from: &mut Step<'_>) {
     let Some(to) = from.target.and_then(|target| steps.get_mut(target)) else { return };
     let (verb, cost) = (to.check.verb(), to.check.cost());
     if verb.may_give_back() && (verb == Verb::Reset || matches!(from.placement, Placement::Own)) {
+        heal(from);
         let (verb, cost) = store::give_back(from.check.meter(), &mut from.state, from.at, verb, cost);
         (to.check.verb, to.check.cost, from.changed) = (verb, cost, true);
     }

@@ -42,7 +42,11 @@ impl MemoryStore {
         }
         let (steps, former) = steps.split_at_mut(checks.len());
         for from in &mut *former {
-            migration::take_over(steps, from);
+            let settles = from.target.is_some_and(|target| checks[target].settles_first());
+            if settles {
+                migration::give_back(steps, from);
+            }
+            migration::take_over(checks, steps, from);
         }
         steps.iter_mut().for_each(|step| self.ask(step, now));
         let refuses = |step: &Step<'_>| match step.admission {
@@ -50,11 +54,13 @@ impl MemoryStore {
             Admission::Wait { .. } => step.check.verb().can_refuse(),
         };
         let all_pass = !steps.iter().any(refuses);
-        for from in former {
-            if all_pass {
+        for from in former.iter_mut().filter(|_| all_pass) {
+            if !from.target.is_some_and(|target| checks[target].settles_first()) {
                 migration::give_back(steps, from);
             }
-            self.save(held, shared.as_mut(), from);
+        }
+        for (check, step) in checks.iter().zip(&mut *steps) {
+            step.check.verb = check.left_to_settle(step.at, step.check.verb);
         }
         // A kernel that may panic goes first: then nothing is charged to the others.
         for is_custom in [true, false] {
@@ -63,6 +69,9 @@ impl MemoryStore {
                 *verdict = self.carry_out(step, all_pass, now);
                 self.save(held, shared.as_mut(), step);
             }
+        }
+        for from in former {
+            self.save(held, shared.as_mut(), from);
         }
         Ok(now)
     }
