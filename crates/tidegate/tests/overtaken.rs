@@ -303,6 +303,17 @@ fn check_many_is_repeated_whole_after_a_policy_change() {
     );
 }
 
+#[test]
+fn a_key_that_is_in_a_batch_twice_is_charged_twice_after_a_policy_change() {
+    let clock = MeddlingClock::default();
+    let store = MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().expect("valid settings");
+    let limiter = Limiter::with_store(Rule::new("all", limit("10/h")), store).expect("a valid policy");
+    let changed = limiter.clone();
+    clock.first(move || changed.set_policy(Rule::new("all", limit("20/h"))).expect("a valid policy"));
+    let decisions = limiter.check_many(["alice", "alice"]).expect("answers");
+    assert_eq!(decisions.iter().map(Decision::remaining).collect::<Vec<_>>(), [Some(19), Some(18)]);
+}
+
 type Deed = Box<dyn FnOnce() + Send>;
 
 /// A store that fails once it has been told what to do meanwhile.
