@@ -3,7 +3,7 @@
 //! Bytes count when they have arrived, not when they are announced, and until the request
 //! is answered and the answer is sent. Beyond the budget a request of HTTP or gRPC is refused, and RESP
 //! reads no further until there is room. The first [`FREE`] bytes of every request are not
-//! counted: small requests are answered while others hold the budget.
+//! counted: small requests are answered while others hold the budget. Answers to GET have [`FOR_READS`] bytes more.
 //!
 //! Not counted, and bounded by the number of connections instead: those first bytes (times
 //! the streams of a connection of HTTP/2), the buffer of a socket's reader (4 KiB, of RESP 16 KiB), and what the HTTP
@@ -21,6 +21,9 @@ use tokio::sync::Notify;
 /// Bytes of each request that do not count.
 pub(crate) const FREE: usize = 4 * 1024;
 
+/// Bytes beyond the budget for answers to GET: metrics can be read while requests hold the budget.
+pub(crate) const FOR_READS: usize = 1024 * 1024;
+
 /// The budget of a server.
 #[derive(Debug)]
 pub(crate) struct Buffered {
@@ -34,7 +37,7 @@ pub(crate) struct Buffered {
 /// More would be held than the server may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unfinished requests hold {max} bytes, which is all that the server may buffer: retry in a moment, or start the \
+    "unfinished requests and unsent answers hold {max} bytes, which is all that the server may buffer: retry in a moment, or start the \
      server with a larger --max-buffered"
 )]
 pub(crate) struct OverBudget {
@@ -60,15 +63,26 @@ impl Buffered {
         Held { buffered: Arc::clone(self), free, bytes: AtomicUsize::new(0) }
     }
 
-    /// Bytes that are there in any case, such as an answer.
+    /// The bytes of an answer to a request that changed nothing.
+    ///
+    /// # Errors
+    /// If that is more than the server may hold; the request counts as shed.
+    pub(crate) fn hold_read(self: &Arc<Buffered>, bytes: usize) -> Result<Held, OverBudget> {
+        self.take(bytes, self.max.saturating_add(FOR_READS)).inspect_err(|_| {
+            self.shed.inc();
+        })?;
+        Ok(Held { buffered: Arc::clone(self), free: 0, bytes: AtomicUsize::new(bytes) })
+    }
+
+    /// Bytes that are there in any case, such as the answer to a request that changed something.
     pub(crate) fn hold_anyway(self: &Arc<Buffered>, bytes: usize) -> Held {
         self.bytes.inc_by(signed(bytes));
         Held { buffered: Arc::clone(self), free: 0, bytes: AtomicUsize::new(bytes) }
     }
 
-    fn take(&self, bytes: usize) -> Result<(), OverBudget> {
+    fn take(&self, bytes: usize, max: usize) -> Result<(), OverBudget> {
         let before = self.bytes.inc_by(signed(bytes));
-        if bytes > 0 && before.saturating_add(signed(bytes)) > signed(self.max) {
+        if bytes > 0 && before.saturating_add(signed(bytes)) > signed(max) {
             self.bytes.dec_by(signed(bytes));
             return Err(OverBudget { max: self.max });
         }
@@ -96,7 +110,7 @@ impl Held {
 
     fn grow_to(&self, bytes: usize) -> Result<(), OverBudget> {
         let before = self.bytes.load(Relaxed);
-        self.buffered.take(self.counted(bytes).saturating_sub(self.counted(before)))?;
+        self.buffered.take(self.counted(bytes).saturating_sub(self.counted(before)), self.buffered.max)?;
         self.bytes.store(bytes.max(before), Relaxed);
         Ok(())
     }
@@ -157,6 +171,9 @@ mod tests {
         assert_eq!(bytes.get(), 1_000);
         assert_eq!(two.add(1), Err(OverBudget { max: 1_000 }));
         assert_eq!((bytes.get(), shed.get()), (1_000, 1), "a refusal changes nothing");
+        assert!(buffered.hold_read(FOR_READS + 1).is_err());
+        assert_eq!((bytes.get(), shed.get()), (1_000, 2));
+        drop(buffered.hold_read(FOR_READS).unwrap());
         let small = buffered.hold(100);
         small.add(100).unwrap();
         let answer = buffered.hold_anyway(50);

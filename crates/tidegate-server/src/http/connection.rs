@@ -17,9 +17,10 @@ use hyper_util::server::conn::auto::Builder;
 use tower::{Service, ServiceExt};
 use tracing::debug;
 
-use super::counted::{Counted, Unread, counted};
+use super::counted::{Answering, Counted, Unread};
 use super::guard::protocol_of;
 use super::heads;
+use super::problem::Problem;
 use super::reply::NOSNIFF;
 use crate::app::App;
 use crate::buffered::FREE;
@@ -88,7 +89,7 @@ where
         let (service, open) = (service.clone(), Requests::begin(&of_service));
         let refused = heads.next_refused(&request);
         async move {
-            let is_http1 = request.version() < http::Version::HTTP_2;
+            let (is_http1, method) = (request.version() < http::Version::HTTP_2, request.method().clone());
             let held = Arc::new(open.0.app.buffered.hold(FREE));
             if !is_http1 {
                 // For calls whose body goes on: what was read of it is given back.
@@ -104,7 +105,9 @@ where
                 }
             };
             let unread = Some(&open.0.unread).filter(|_| !is_http1);
-            let mut response = counted(response, &open.0.app.buffered, unread);
+            let answering = Answering { buffered: &open.0.app.buffered, method, unread };
+            let response = answering.counted(response);
+            let mut response = response.unwrap_or_else(|over| Problem::from(over).response());
             response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static(NOSNIFF));
             if is_http1 && (refused.is_some() || open.0.app.drain.is_leaving()) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -198,14 +201,36 @@ impl Drop for Open {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use http_body_util::BodyExt;
-    use hyper::client::conn::http2;
+    use hyper::client::conn::{http1, http2};
     use tidegate::MemoryStore;
     use tidegate_testkit::servers::GUARD;
     use tokio::time::timeout;
 
     use super::*;
+    use crate::buffered::FOR_READS;
     use crate::peer::Peer;
     use crate::{Server, Settings};
+
+    #[tokio::test]
+    async fn beyond_the_budget_an_answer_to_get_is_503_and_what_was_done_is_answered() {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let app = server.app();
+        let _all = app.buffered.hold_anyway(app.settings.max_buffered + FOR_READS);
+        let (near, far) = tokio::io::duplex(1 << 20);
+        let service = tower::service_fn(|_| async { Ok(Response::new(Body::from(vec![0; FREE + 1]))) });
+        tokio::spawn(serve_connection(Stream::new(far, Peer::Unix), Arc::clone(app), service));
+        let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
+        tokio::spawn(connection);
+        for (method, status) in [("GET", 503), ("POST", 200), ("PUT", 200)] {
+            let request = Request::builder().method(method).uri("/").header("host", "localhost");
+            let answer = sender.send_request(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(answer.status(), status, "{method}");
+            answer.into_body().collect().await.unwrap();
+        }
+        let text = app.metrics.text();
+        assert!(text.contains("tidegate_requests_shed_total{reason=\"buffered\"} 1\n"), "{text}");
+    }
 
     /// The client lives and opens a window of so many bytes for each answer, and no more.
     #[tokio::test(flavor = "multi_thread")]

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, ready};
 use axum::BoxError;
 use axum::body::Body;
 use bytes::Bytes;
-use http::Response;
+use http::{Method, Response};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::buffered::{Buffered, FREE, Held};
+use crate::buffered::{Buffered, FREE, Held, OverBudget};
 
 /// So much of an answer is given to the HTTP library at a time: it holds what it is given, and asks for
 /// more when that is sent.
@@ -75,24 +75,36 @@ impl Unread {
     }
 }
 
-/// An answer that counts until it is sent, if it is large; of a connection that cannot tell by its socket, any that is
-/// not empty is known to wait.
-pub(super) fn counted(
-    response: Response<Body>,
-    buffered: &Arc<Buffered>,
-    unread: Option<&Arc<Unread>>,
-) -> Response<Body> {
-    let length = http_body::Body::size_hint(response.body()).exact();
-    let is_static = response.extensions().get::<Static>().is_some();
-    let counts = length.filter(|length| *length > FREE as u64 && !is_static);
-    if counts.is_none() && (unread.is_none() || length == Some(0)) {
-        return response;
+/// What is known of a request when it is answered.
+pub(super) struct Answering<'a> {
+    pub(super) buffered: &'a Arc<Buffered>,
+    pub(super) method: Method,
+    /// Of a connection that cannot tell by its socket what its client has read.
+    pub(super) unread: Option<&'a Arc<Unread>>,
+}
+
+impl Answering<'_> {
+    /// An answer that counts until it is sent, if it is large; on a connection of HTTP/2, any that is not empty is
+    /// known to wait.
+    ///
+    /// # Errors
+    /// If it is large, the request changed nothing, and the server may not hold more.
+    pub(super) fn counted(self, response: Response<Body>) -> Result<Response<Body>, OverBudget> {
+        let Answering { buffered, method, unread } = self;
+        let length = http_body::Body::size_hint(response.body()).exact();
+        let is_static = response.extensions().get::<Static>().is_some();
+        let counts = length.filter(|length| *length > FREE as u64 && !is_static);
+        if counts.is_none() && (unread.is_none() || length == Some(0)) {
+            return Ok(response);
+        }
+        let counts = counts.map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+        let held = match method {
+            Method::GET => buffered.hold_read(counts)?,
+            _ => buffered.hold_anyway(counts),
+        };
+        let (unread, held) = (unread.cloned(), Arc::new(held));
+        Ok(response.map(|body| Body::new(Unsent { body, chunk: Bytes::new(), unread, held })))
     }
-    let counts = counts.map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    response.map(|body| {
-        let (unread, held) = (unread.cloned(), Arc::new(buffered.hold_anyway(counts)));
-        Body::new(Unsent { body, chunk: Bytes::new(), unread, held })
-    })
 }
 
 struct Unsent {
@@ -165,7 +177,10 @@ mod tests {
     async fn a_large_answer_is_sent_in_chunks_and_counts_to_its_end() {
         let bytes = Gauge::default();
         let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
-        let counted = |body| counted(Response::new(body), &buffered, Some(&unread));
+        let counted = |body| {
+            let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread) };
+            answering.counted(Response::new(body)).unwrap()
+        };
         let mut small = counted(Body::from(vec![1; FREE])).into_body();
         let part = small.frame().await.unwrap().unwrap();
         assert_eq!((bytes.get(), Arc::strong_count(&unread.next_period())), (0, 2));
@@ -189,7 +204,8 @@ mod tests {
     async fn a_part_of_an_answer_counts_and_waits_until_it_is_sent_though_the_body_has_ended() {
         let bytes = Gauge::default();
         let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
-        let mut answer = counted(Response::new(Body::from(vec![1; FREE + 1])), &buffered, Some(&unread)).into_body();
+        let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread) };
+        let mut answer = answering.counted(Response::new(Body::from(vec![1; FREE + 1]))).unwrap().into_body();
         let part = answer.frame().await.unwrap().unwrap();
         assert!(answer.is_end_stream());
         drop(answer);
