@@ -7,19 +7,19 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::routing::{get, post, put};
-use http::{Extensions, Request};
+use http::{Extensions, Request, Response};
 use serde::Serialize;
 use tidegate::{Rule, Setting};
 use tidegate_config::Format;
 use tracing::info;
 
 use super::candidate::{Validated, beside, place_to_put, policy_text, trial, validate};
-use super::guard::{audited, guarded, identity_of, link_of};
+use super::guard::{audited, guarded, identity_of};
 use super::problem::Problem;
 use super::reply::Reply;
 use super::{ask, body, history, instances, live as pictures, playground, wrong_method};
 use crate::app::App;
-use crate::audit::{Action, Entry, Outcome};
+use crate::audit::Action;
 use crate::call::Call;
 use crate::json::micros;
 use crate::live;
@@ -52,9 +52,8 @@ pub(super) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         .route("/admin/v1/keys/inspect", post(inspect).fallback(posts))
         .merge(audited(resets, app, Action::AdminReset))
         .merge(audited(refunds, app, Action::AdminRefund));
-    let admins = Router::new()
-        .route("/admin/v1/policy", put(put_policy))
-        .route("/admin/v1/audit", get(recent_audit).fallback(reads));
+    let puts = Router::new().route("/admin/v1/policy", put(put_policy));
+    let admins = audited(puts, app, Action::PutPolicy).route("/admin/v1/audit", get(recent_audit).fallback(reads));
     let views = guarded(views, app, Right::View);
     let manages = guarded(manages, app, Right::Manage);
     let admins = guarded(admins, app, Right::Admin);
@@ -141,34 +140,20 @@ fn name(format: Format) -> &'static str {
     }
 }
 
-async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
-    let (link, identity) = (link_of(&request), identity_of(request.extensions()));
-    let text = async {
-        let text = policy_text(&app, request).await?;
-        match app.policy.text().file {
-            Some(path) => Err(Problem::PolicyFromFile { path: path.display().to_string() }),
-            None => Ok(text),
-        }
-    };
-    let text = text.await;
-    // To the end, even if the client disconnects meanwhile: what was put is in the audit log.
-    let put = tokio::spawn(async move {
-        let put = async {
-            let ((format, text), by) = (text?, identity.clone());
-            Ok(beside(&app, place_to_put(&app)?, move |app| app.put_policy(text, format, by.name())).await??)
-        };
-        let put: Result<Option<Change>, Problem> = put.await;
-        let policy = put.as_ref().ok().and_then(|change| Some(change.as_ref()?.texts));
-        let (peer, identity) = (Some(link.peer), identity.name());
-        let (action, outcome) = (Action::PutPolicy, Outcome::of(put.is_ok()));
-        app.audit.record(Entry { peer, identity, action, outcome, policy, reason: None });
-        put
-    });
-    put.await.unwrap_or(Err(Problem::Leaving)).map(|change| {
-        let changes = change.map(|change| change.rules).unwrap_or_default();
-        changes.iter().for_each(|line| info!("the policy: {line}"));
-        Reply::json(&Applied { validated: Validated::VALID, changes })
-    })
+async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response<Body>, Problem> {
+    let by = identity_of(request.extensions());
+    let (format, text) = policy_text(&app, request).await?;
+    if let Some(path) = app.policy.text().file {
+        return Err(Problem::PolicyFromFile { path: path.display().to_string() });
+    }
+    let change = beside(&app, place_to_put(&app)?, move |app| app.put_policy(text, format, by.name())).await??;
+    let (texts, changes) = change.map(|Change { texts, rules }| (texts, rules)).unzip();
+    let changes: Vec<String> = changes.unwrap_or_default();
+    changes.iter().for_each(|line| info!("the policy: {line}"));
+    let mut response = Reply::json(&Applied { validated: Validated::VALID, changes }).response();
+    // For the audit log.
+    texts.and_then(|texts| response.extensions_mut().insert(texts));
+    Ok(response)
 }
 
 #[derive(Serialize)]

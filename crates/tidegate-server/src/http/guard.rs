@@ -16,10 +16,11 @@ use tonic::Status;
 use super::problem::Problem;
 use crate::access::{Caller, Denied, Identity, Page, bearer, is_grpc};
 use crate::app::App;
-use crate::audit::{Action, Entry, MAX_REASON, Outcome};
+use crate::audit::{Action, Entry, MAX_REASON, Outcome, PolicyChange};
 use crate::peer::{Link, Peer};
 use crate::protocol::Protocol;
 use crate::rights::{Right, Rights};
+use crate::trace::Origin;
 
 pub(super) const FETCH_SITE: &str = "sec-fetch-site";
 
@@ -32,7 +33,8 @@ pub(crate) fn guarded<S: Clone + Send + Sync + 'static>(routes: Router<S>, app: 
     routes.route_layer(from_fn_with_state((Arc::clone(app), right), permit))
 }
 
-/// The routes, with an entry in the audit log for each request. They are guarded around it.
+/// The routes, with an entry in the audit log for each request, which is answered to the end, even if its client
+/// disconnects meanwhile. They are guarded around it.
 pub(super) fn audited<S: Clone + Send + Sync + 'static>(
     routes: Router<S>,
     app: &Arc<App>,
@@ -93,11 +95,17 @@ async fn run(permitted: Result<Identity, Denied>, mut request: Request<Body>, ne
 
 async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request<Body>, next: Next) -> Response<Body> {
     let (link, identity, reason) = (link_of(&request), identity_of(request.extensions()), reason(request.uri()));
-    let response = next.run(request).await;
-    let outcome = Outcome::of(response.status().is_success());
-    let (peer, identity) = (Some(link.peer), identity.name());
-    app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: reason.as_deref() });
-    response
+    let app_of_task = Arc::clone(&app);
+    let answer = async move {
+        let response = next.run(request).await;
+        let policy = response.extensions().get::<PolicyChange>().copied();
+        let outcome = Outcome::of(response.status().is_success());
+        let (peer, identity, reason) = (Some(link.peer), identity.name(), reason.as_deref());
+        app_of_task.audit.record(Entry { peer, identity, action, outcome, policy, reason });
+        response
+    };
+    let answered = app.connections.spawn(Origin::current().scope(answer)).await;
+    answered.unwrap_or_else(|_| Problem::Leaving.response())
 }
 
 /// Why the caller asks for it: the parameter `reason` of the query, as far as it is kept.
@@ -176,4 +184,57 @@ fn refuse<B>(request: &Request<B>, denied: Denied) -> Response<Body> {
         return Status::new(denied.code(), denied.to_string()).into_http();
     }
     Problem::Denied(denied).response()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use futures_util::FutureExt;
+    use tidegate::MemoryStore;
+    use tidegate_testkit::servers::GUARD;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::admission::TURN;
+    use crate::{Server, Settings};
+
+    async fn start() -> (Server, Router) {
+        let settings = Settings { http: Vec::new(), ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let router = crate::http::router(Arc::clone(server.app()), Router::new());
+        (server, router)
+    }
+
+    fn posted(path: &str, body: String) -> Request<Body> {
+        let request = Request::post(path).header("host", "localhost").header("content-type", "application/json");
+        request.body(Body::from(body)).unwrap()
+    }
+
+    /// The entries since the start, the latest first.
+    fn entries(server: &Server) -> Vec<serde_json::Value> {
+        serde_json::from_slice(&server.app().audit.recent()).unwrap()
+    }
+
+    /// Each has more requests than are decided in a row.
+    #[tokio::test]
+    async fn resets_and_refunds_whose_client_disconnects_are_in_the_audit_log() {
+        let (server, router) = start().await;
+        for (path, action) in [
+            ("/admin/v1/keys/reset", "admin-reset"),
+            ("/admin/v1/keys/refund", "admin-refund"),
+            ("/v1/reset", "reset"),
+            ("/v1/refund", "refund"),
+        ] {
+            let body = format!("[{}]", vec![r#"{"key":"a","limit":"5/s"}"#; TURN + 1].join(","));
+            let mut answer = Box::pin(router.clone().oneshot(posted(path, body)));
+            assert!(answer.as_mut().now_or_never().is_none(), "{path} is answered at once");
+            drop(answer);
+            let recorded = async {
+                while entries(&server).first().is_none_or(|latest| latest["action"] != action) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(GUARD, recorded).await.expect(path);
+        }
+    }
 }
