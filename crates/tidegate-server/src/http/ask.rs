@@ -17,6 +17,7 @@ use super::reply::{Fields, Reply};
 use super::request::CheckRequests;
 use crate::admission::TURN;
 use crate::app::App;
+use crate::audit::Outcome;
 use crate::call::Call;
 use crate::peer::Peer;
 use crate::protocol::Protocol;
@@ -76,9 +77,10 @@ pub(super) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Re
                 AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
                 AnyStore::Memory(_) => in_turns(answers).await,
             };
+            let outcomes = answers.iter().map(|answered| Outcome::of(answered.is_ok())).collect();
             let items: Vec<Item> =
                 answers.into_iter().map(|answered| Item::of(call, answered.map_err(Problem::from))).collect();
-            Ok(Reply::json(&items))
+            Ok(Reply { outcomes, ..Reply::json(&items) })
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn guarded<S: Clone + Send + Sync + 'static>(routes: Router<S>, app: 
     routes.route_layer(from_fn_with_state((Arc::clone(app), right), permit))
 }
 
-/// The routes, with an entry in the audit log for each request, which is answered to the end, even if its client
+/// The routes, with an entry in the audit log for each request and each of a list, which is answered to the end, even if its client
 /// disconnects meanwhile. They are guarded around it.
 pub(super) fn audited<S: Clone + Send + Sync + 'static>(
     routes: Router<S>,
@@ -99,9 +99,11 @@ async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request
     let answer = async move {
         let response = next.run(request).await;
         let policy = response.extensions().get::<PolicyChange>().copied();
-        let outcome = Outcome::of(response.status().is_success());
         let (peer, identity, reason) = (Some(link.peer), identity.name(), reason.as_deref());
-        app_of_task.audit.record(Entry { peer, identity, action, outcome, policy, reason });
+        let whole = [Outcome::of(response.status().is_success())];
+        for &outcome in response.extensions().get::<Vec<Outcome>>().map_or(&whole[..], Vec::as_slice) {
+            app_of_task.audit.record(Entry { peer, identity, action, outcome, policy, reason });
+        }
         response
     };
     let answered = app.connections.spawn(Origin::current().scope(answer)).await;
@@ -213,6 +215,19 @@ mod tests {
     /// The entries since the start, the latest first.
     fn entries(server: &Server) -> Vec<serde_json::Value> {
         serde_json::from_slice(&server.app().audit.recent()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_request_of_a_list_has_an_entry_with_its_own_outcome() {
+        let (server, router) = start().await;
+        let list = r#"[{"key":"a"},{"key":"a","rule":"none"},{"key":"b"}]"#;
+        for body in [list, r#"[{"key":"a"},{}]"#, "[]"] {
+            let answer = router.clone().oneshot(posted("/v1/refund", body.to_owned())).await.unwrap();
+            assert_eq!(answer.status().is_success(), !body.contains("{}"), "{body}");
+        }
+        let entries = entries(&server);
+        let outcomes: Vec<&str> = entries.iter().map(|entry| entry["outcome"].as_str().unwrap()).collect();
+        assert_eq!(outcomes, ["done", "refused", "done", "refused", "done"]);
     }
 
     /// Each has more requests than are decided in a row.

@@ -6,6 +6,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTE
 use http::{Response, StatusCode};
 use serde::Serialize;
 
+use crate::audit::Outcome;
+
 pub(super) const JSON: &str = "application/json";
 pub(super) const PROBLEM_JSON: &str = "application/problem+json";
 
@@ -23,6 +25,8 @@ pub(super) struct Reply {
     /// What else its head says.
     pub(super) fields: Fields,
     pub(super) body: Vec<u8>,
+    /// What came of each request of a list, for the audit log.
+    pub(super) outcomes: Vec<Outcome>,
 }
 
 impl Reply {
@@ -34,7 +38,7 @@ impl Reply {
 
     /// JSON that is written already.
     pub(super) fn written(body: Vec<u8>) -> Reply {
-        Reply { status: StatusCode::OK, kind: JSON, fields: Vec::new(), body }
+        Reply { status: StatusCode::OK, kind: JSON, fields: Vec::new(), body, outcomes: Vec::new() }
     }
 
     pub(super) fn response(self) -> Response<Body> {
@@ -47,6 +51,9 @@ impl Reply {
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(HeaderName::from_static(name), value);
             }
+        }
+        if !self.outcomes.is_empty() {
+            response.extensions_mut().insert(self.outcomes);
         }
         response
     }
