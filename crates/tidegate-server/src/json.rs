@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde_json::error::Category;
+use serde_path_to_error::Track;
 use tidegate::Micros;
 
 /// The longest key, name or value of a request, in bytes.
@@ -39,12 +40,19 @@ pub(crate) struct JsonError {
 
 /// Reads a body.
 pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, JsonError> {
-    serde_json::from_slice(body).map_err(|error| {
+    read_by(PhantomData::<T>, body)
+}
+
+/// Reads a body by a seed, such as one that has a bound.
+pub(crate) fn read_by<'de, S: DeserializeSeed<'de> + Copy>(seed: S, body: &'de [u8]) -> Result<S::Value, JsonError> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let read = seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
+    read.map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let said = error.to_string();
         let said = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said);
         let problem = match error.classify() {
-            Category::Data => wrong_value(said, || path::<T>(body)),
+            Category::Data => wrong_value(said, || path(seed, body)),
             _ if body.trim_ascii().is_empty() => "the body is empty: send JSON".into(),
             _ => format!("the body is not valid JSON: {}", plain(said).replace("ident", "true, false or null")),
         };
@@ -82,9 +90,10 @@ fn value(words: &str) -> String {
 }
 
 /// Which part of a body is wrong: `attributes.user`, or `[2].cost` in a batch.
-fn path<'de, T: Deserialize<'de>>(body: &'de [u8]) -> String {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let path = serde_path_to_error::deserialize::<_, T>(&mut json).err().map(|error| error.path().to_string());
+fn path<'de>(seed: impl DeserializeSeed<'de>, body: &'de [u8]) -> String {
+    let (mut json, mut track) = (serde_json::Deserializer::from_slice(body), Track::new());
+    let read = seed.deserialize(serde_path_to_error::Deserializer::new(&mut json, &mut track));
+    let path = read.err().map(|_| track.path().to_string());
     path.filter(|path| path != ".").map_or_else(|| "the body".into(), |path| shortened(&path))
 }
 

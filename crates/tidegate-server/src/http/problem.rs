@@ -43,8 +43,6 @@ pub(super) enum Problem {
     BrokenOff,
     #[error(transparent)]
     Json(#[from] JsonError),
-    #[error("the batch has {found} requests: send at most {bound} at a time")]
-    BatchTooLong { bound: usize, found: usize },
     #[error("this path takes one request, not a batch")]
     NoBatch,
     #[error("{what} has {found} bytes: send at most {bound}")]
@@ -173,7 +171,6 @@ impl Problem {
             | Problem::Hosts { .. }
             | Problem::BrokenOff
             | Problem::Json(_)
-            | Problem::BatchTooLong { .. }
             | Problem::NoBatch
             | Problem::TextTooLong { .. }
             | Problem::TooManyAttributes { .. }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use tidegate::Request;
 use tidegate_config::MAX_UNIT_LENGTH;
 
@@ -66,12 +66,7 @@ impl<'a> CheckRequests<'a> {
         if !is_batch {
             return CheckRequest::parse(body).map(CheckRequests::One);
         }
-        let checks: Vec<FromObject<CheckRequest<'a>>> = json::read(body)?;
-        let checks: Vec<CheckRequest<'a>> = checks.into_iter().map(|check| check.0).collect();
-        let (found, bound) = (checks.len(), app.settings.max_batch);
-        if found > bound {
-            return Err(Problem::BatchTooLong { bound, found });
-        }
+        let checks = json::read_by(Batch { bound: app.settings.max_batch }, body)?;
         checks.iter().try_for_each(CheckRequest::examine)?;
         Ok(CheckRequests::Batch(checks))
     }
@@ -82,6 +77,41 @@ impl<'a> CheckRequests<'a> {
             return Err(Problem::NoBatch);
         }
         CheckRequest::parse(body)
+    }
+}
+
+/// A list of requests, of which no more than so many are kept.
+#[derive(Clone, Copy)]
+struct Batch {
+    bound: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Batch {
+    type Value = Vec<CheckRequest<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Batch {
+    type Value = Vec<CheckRequest<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let (mut checks, Batch { bound }) = (Vec::new(), self);
+        while let Some(FromObject(check)) = list.next_element()? {
+            if checks.len() == bound {
+                return Err(A::Error::custom(format_args!(
+                    "the batch has more than {bound} requests: send at most {bound} at a time"
+                )));
+            }
+            checks.push(check);
+        }
+        Ok(checks)
     }
 }
 
