@@ -46,6 +46,7 @@ pub(crate) use self::guard::{guarded, identity_of};
 pub(crate) use self::metrics::metrics;
 use self::plain::Then;
 use self::problem::Problem;
+pub(crate) use self::reserved::serve as serve_reserved;
 use crate::app::App;
 use crate::audit::Action;
 use crate::call::Call;
@@ -70,7 +71,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<
         async move {
             match admitted {
                 Admitted::Pool => serve_all(stream, app, router).await,
-                Admitted::Reserve => reserved::serve(stream, app, reserved).await,
+                Admitted::Reserve => serve_reserved(stream, app, reserved).await,
             }
         }
     };

@@ -8,7 +8,8 @@ use axum::extract::State;
 use axum::routing::get;
 
 use crate::app::App;
-use crate::http::{guarded, metrics, serve_connection};
+use crate::connections::Admitted;
+use crate::http::{guarded, metrics, serve_connection, serve_reserved};
 use crate::listen::Listener;
 use crate::protocol::Protocol;
 use crate::rights::Right;
@@ -20,7 +21,15 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let routes =
         Router::new().route("/", get(|| async { INDEX })).route("/rlconfig", get(limits)).route("/stats", get(metrics));
     let router = guarded(routes, &app, Right::Metrics).with_state(Arc::clone(&app));
-    let serve = move |stream, app, _| serve_connection(stream, app, router.clone());
+    let serve = move |stream, app, admitted| {
+        let router = router.clone();
+        async move {
+            match admitted {
+                Admitted::Pool => serve_connection(stream, app, router).await,
+                Admitted::Reserve => serve_reserved(stream, app, router).await,
+            }
+        }
+    };
     listener.serve_each(app, Protocol::Http, serve).await;
 }
 

@@ -36,7 +36,7 @@ async fn essential(request: Request<Body>, next: Next) -> Response<Body> {
 }
 
 /// Serves one request of a connection.
-pub(super) async fn serve(stream: Stream, app: Arc<App>, router: Router) {
+pub(crate) async fn serve(stream: Stream, app: Arc<App>, router: Router) {
     let terms = Terms { head_timeout: HEAD_TIMEOUT, keep_alive: false };
     let _ = tokio::time::timeout(MAX_DURATION, serve_connection_on(terms, stream, app, router)).await;
 }

@@ -64,6 +64,19 @@ fn a_server_that_is_full_answers_its_operators_and_tells_others_to_retry() {
     drop(all);
 }
 
+/// What is accepted beyond the pool has one request, on each listener of HTTP.
+#[test]
+fn a_server_that_is_full_answers_one_request_of_a_connection_for_debugging() {
+    let server = Running::start(&["--max-connections", "2", "--debug", "127.0.0.1:0"]);
+    let all = [inside(&server), inside(&server)];
+    let mut connection = Connection::open(server.address_of("debug"));
+    connection.send(b"GET /stats HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let stats = connection.answer().unwrap();
+    assert_eq!((stats.status, stats.header("connection")), (200, Some("close")), "{stats:?}");
+    assert!(connection.is_closed());
+    drop(all);
+}
+
 #[test]
 fn one_address_cannot_take_all_connections() {
     let server = Running::start(&["--max-connections", "8", "--max-connections-per-address", "2"]);
