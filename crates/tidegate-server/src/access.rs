@@ -10,6 +10,7 @@ mod failures;
 mod page;
 mod tokens;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -80,6 +81,46 @@ pub(crate) struct Caller<'a> {
     pub(crate) credential: Option<Credential<'a>>,
     /// What a browser would say, where a browser could have sent the request.
     pub(crate) page: Option<Page<'a>>,
+}
+
+/// The caller of a stream, which outlives the tokens that it began with.
+pub(crate) struct StreamCaller {
+    protocol: Protocol,
+    link: Link,
+    /// The token that it was opened with.
+    proof: Option<Digest>,
+    /// Of the tokens by which it had the right.
+    generation: Option<u64>,
+}
+
+impl StreamCaller {
+    /// The caller that a connection and the field `authorization` tell.
+    pub(crate) fn new(protocol: Protocol, link: Link, authorization: Option<&[u8]>) -> StreamCaller {
+        let proof = match authorization.map(bearer) {
+            Some(Credential::Secret { secret, .. }) => Some(Digest::of(secret)),
+            Some(Credential::Proven(_) | Credential::Unreadable) | None => None,
+        };
+        StreamCaller { protocol, link, proof, generation: None }
+    }
+
+    /// The address that it counts against.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.link.peer.address()
+    }
+
+    /// Whether it has the right by the tokens in force.
+    ///
+    /// # Errors
+    /// As for a new call.
+    pub(crate) fn may(&mut self, right: Right, access: &Access) -> Result<(), Denied> {
+        let generation = Some(access.generation());
+        if self.generation != generation {
+            let credential = self.proof.as_ref().map(Credential::Proven);
+            access.decide(&Caller { protocol: self.protocol, link: &self.link, credential, page: None }, right)?;
+            self.generation = generation;
+        }
+        Ok(())
+    }
 }
 
 /// What the server knows of its callers.

@@ -66,6 +66,11 @@ impl Link {
     pub(crate) fn new(peer: Peer) -> Link {
         Link { peer, certificate: None }
     }
+
+    /// Of a request, as its connection has noted it.
+    pub(crate) fn of(extensions: &http::Extensions) -> Link {
+        extensions.get::<Link>().cloned().unwrap_or_else(|| Link::new(Peer::Unix))
+    }
 }
 
 /// The names in a client's certificate.

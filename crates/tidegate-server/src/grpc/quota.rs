@@ -19,6 +19,7 @@ use tidegate::kernel::Verb;
 use tidegate::store::StoreError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tonic::metadata::MetadataValue;
 use tonic::{Status, Streaming};
 use tracing::debug;
 
@@ -31,13 +32,12 @@ use super::messages::rate_limit_quota_service_server::RateLimitQuotaService;
 use super::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use super::messages::rate_limit_strategy::{BlanketRule, Strategy};
 use super::messages::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, RateLimitStrategy, TokenBucket};
-use crate::access::{Caller, Credential, Denied, bearer};
+use crate::access::StreamCaller;
 use crate::admission::TURN;
 use crate::app::App;
 use crate::buffered::Held;
 use crate::causes::for_clients;
-use crate::digest::Digest;
-use crate::peer::{Link, Peer};
+use crate::peer::Link;
 use crate::protocol::Protocol;
 use crate::quota::{Action, Lease, Limited};
 use crate::rights::Right;
@@ -77,14 +77,10 @@ impl RateLimitQuotaService for Quota {
         &self,
         request: tonic::Request<Streaming<RateLimitQuotaUsageReports>>,
     ) -> Result<tonic::Response<Self::StreamRateLimitQuotasStream>, Status> {
-        let link = request.extensions().get::<Link>().cloned().unwrap_or_else(|| Link::new(Peer::Unix));
-        let proof = match request.metadata().get(AUTHORIZATION.as_str()).map(|field| bearer(field.as_bytes())) {
-            Some(Credential::Secret { secret, .. }) => Some(Digest::of(secret)),
-            Some(Credential::Proven(_) | Credential::Unreadable) | None => None,
-        };
-        let address = link.peer.address();
+        let authorization = request.metadata().get(AUTHORIZATION.as_str()).map(MetadataValue::as_bytes);
+        let caller = StreamCaller::new(Protocol::Grpc, Link::of(request.extensions()), authorization);
         let streams = &self.0.quota_streams;
-        let place = streams.take(address, 1).map_err(|full| {
+        let place = streams.take(caller.address(), 1).map_err(|full| {
             Status::resource_exhausted(match full {
                 Full::Total => format!("{} streams of quotas are open already: retry later", streams.total()),
                 Full::Address => format!("this address has {} streams of quotas open: close one", streams.each()),
@@ -93,7 +89,7 @@ impl RateLimitQuotaService for Quota {
         let held = request.extensions().get::<Arc<Held>>().cloned();
         let (sender, receiver) = mpsc::channel(UNREAD);
         let (app, domain, buckets) = (Arc::clone(&self.0), String::new(), HashMap::new());
-        let client = Client { app, link, proof, generation: None, domain, buckets, sender, held };
+        let client = Client { app, caller, domain, buckets, sender, held };
         let reports = request.into_inner();
         self.0.connections.spawn(async move {
             let _place = place;
@@ -107,11 +103,7 @@ impl RateLimitQuotaService for Quota {
 /// One stream.
 struct Client {
     app: Arc<App>,
-    link: Link,
-    /// The token that it was opened with.
-    proof: Option<Digest>,
-    /// Of the tokens by which it had the right to check.
-    generation: Option<u64>,
+    caller: StreamCaller,
     domain: String,
     buckets: HashMap<Entries, Bucket>,
     sender: mpsc::Sender<Response>,
@@ -145,7 +137,7 @@ impl Client {
                 },
                 _ = ticks.tick() => None,
             };
-            if let Err(denied) = self.may_check() {
+            if let Err(denied) = self.caller.may(Right::Check, &self.app.access) {
                 break Some(Status::new(denied.code(), denied.to_string()));
             }
             if let Some(message) = message {
@@ -169,18 +161,6 @@ impl Client {
         }
         metrics.buckets.dec_by(self.buckets.len() as i64);
         metrics.streams.dec();
-    }
-
-    /// Whether it has the right to check, by the tokens in force: a stream outlives those that it began with.
-    fn may_check(&mut self) -> Result<(), Denied> {
-        let generation = Some(self.app.access.generation());
-        if self.generation != generation {
-            let credential = self.proof.as_ref().map(Credential::Proven);
-            let caller = Caller { protocol: Protocol::Grpc, link: &self.link, credential, page: None };
-            self.app.access.decide(&caller, Right::Check)?;
-            self.generation = generation;
-        }
-        Ok(())
     }
 
     /// Takes the reports of a message.
@@ -253,7 +233,7 @@ impl Client {
         };
         let has_limits = matches!(limited, Limited::By { .. });
         if !self.buckets.contains_key(entries) {
-            let Ok(place) = app.quota_buckets.take(self.link.peer.address(), 1) else {
+            let Ok(place) = app.quota_buckets.take(self.caller.address(), 1) else {
                 metrics.refused.inc();
                 return false;
             };

@@ -17,7 +17,7 @@ use super::problem::Problem;
 use crate::access::{Caller, Denied, Identity, Page, bearer, is_grpc};
 use crate::app::App;
 use crate::audit::{Action, Entry, MAX_REASON, Outcome, PolicyChange};
-use crate::peer::{Link, Peer};
+use crate::peer::Link;
 use crate::protocol::Protocol;
 use crate::rights::{Right, Rights};
 use crate::trace::Origin;
@@ -49,13 +49,13 @@ pub(super) fn guarded_for_proxies(routes: Router<Arc<App>>, app: &Arc<App>) -> R
 }
 
 async fn permit(State((app, right)): State<(Arc<App>, Right)>, request: Request<Body>, next: Next) -> Response<Body> {
-    let link = link_of(&request);
+    let link = Link::of(request.extensions());
     let permitted = app.permit(&caller(&request, &link), right);
     run(permitted, request, next).await
 }
 
 async fn permit_proxy(State(app): State<Arc<App>>, request: Request<Body>, next: Next) -> Response<Body> {
-    let link = link_of(&request);
+    let link = Link::of(request.extensions());
     let mut caller = caller(&request, &link);
     // No body is read, whatever its type is.
     caller.page.iter_mut().for_each(|page| page.writes = false);
@@ -94,7 +94,8 @@ async fn run(permitted: Result<Identity, Denied>, mut request: Request<Body>, ne
 }
 
 async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request<Body>, next: Next) -> Response<Body> {
-    let (link, identity, reason) = (link_of(&request), identity_of(request.extensions()), reason(request.uri()));
+    let extensions = request.extensions();
+    let (link, identity, reason) = (Link::of(extensions), identity_of(extensions), reason(request.uri()));
     let app_of_task = Arc::clone(&app);
     let answer = async move {
         let response = next.run(request).await;
@@ -118,11 +119,6 @@ fn reason(uri: &Uri) -> Option<String> {
     }
     let Query(Given { reason }) = Query::try_from_uri(uri).ok()?;
     Some(reason?.chars().take(MAX_REASON).collect())
-}
-
-/// The connection that a request came by.
-pub(super) fn link_of<B>(request: &Request<B>) -> Link {
-    request.extensions().get::<Link>().cloned().unwrap_or_else(|| Link::new(Peer::Unix))
 }
 
 /// Who was permitted; without rights where nothing was asked for.
@@ -158,7 +154,7 @@ pub(super) fn protocol_of<B>(request: &Request<B>) -> Protocol {
 }
 
 /// The value of a field; empty if it is there more than once.
-fn only(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&[u8]> {
+pub(super) fn only(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&[u8]> {
     let mut values = headers.get_all(name).into_iter();
     let first = values.next()?.as_bytes();
     Some(if values.next().is_none() { first } else { b"" })

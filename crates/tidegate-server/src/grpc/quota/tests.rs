@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use tidegate::{ManualClock, MemoryStore, Micros};
 
 use super::*;
+use crate::peer::Peer;
 use crate::serve::Server;
 use crate::settings::Settings;
 
@@ -43,8 +44,8 @@ impl Open {
         clock.advance(Duration::from_secs(60));
         let (sender, receiver) = mpsc::channel(UNREAD);
         let (app, buckets, domain) = (Arc::clone(server.app()), HashMap::new(), String::new());
-        let link = Link::new(Peer::Unix);
-        let client = Client { app, link, proof: None, generation: None, domain, buckets, sender, held: None };
+        let caller = StreamCaller::new(Protocol::Grpc, Link::new(Peer::Unix), None);
+        let client = Client { app, caller, domain, buckets, sender, held: None };
         Open { client, server, clock, receiver }
     }
 
