@@ -47,6 +47,14 @@ const MAX_PUTS: usize = 1;
 const MAX_QUOTA_STREAMS: usize = 1_024;
 const MAX_QUOTA_STREAMS_PER_ADDRESS: usize = 256;
 
+/// Clients that may watch health over gRPC at a time: of all addresses, and of one.
+const MAX_HEALTH_WATCHES: usize = 256;
+const MAX_HEALTH_WATCHES_PER_ADDRESS: usize = 32;
+
+/// Streams of gRPC reflection that may be open at a time: of all addresses, and of one.
+const MAX_REFLECTIONS: usize = 16;
+const MAX_REFLECTIONS_PER_ADDRESS: usize = 4;
+
 /// Buckets that clients of quotas may have: of all addresses, and of one.
 const MAX_QUOTA_BUCKETS: usize = 65_536;
 const MAX_QUOTA_BUCKETS_PER_ADDRESS: usize = 16_384;
@@ -90,6 +98,9 @@ pub struct App {
     pub(crate) quotas: Arc<Quotas<AnyStore>>,
     pub(crate) quota_streams: Arc<Shares>,
     pub(crate) quota_buckets: Arc<Shares>,
+    /// Streams of gRPC beside those of quotas, over all listeners.
+    pub(crate) health_watches: Arc<Shares>,
+    pub(crate) reflections: Arc<Shares>,
     has_envoy_files: bool,
     caps: Caps,
     inline: InlineLimits,
@@ -141,6 +152,8 @@ impl App {
             quotas,
             quota_streams: Shares::new(MAX_QUOTA_STREAMS, MAX_QUOTA_STREAMS_PER_ADDRESS),
             quota_buckets: Shares::new(MAX_QUOTA_BUCKETS, MAX_QUOTA_BUCKETS_PER_ADDRESS),
+            health_watches: Shares::new(MAX_HEALTH_WATCHES, MAX_HEALTH_WATCHES_PER_ADDRESS),
+            reflections: Shares::new(MAX_REFLECTIONS, MAX_REFLECTIONS_PER_ADDRESS),
             has_envoy_files: !settings.descriptor_files().is_empty(),
             caps,
             inline_store,

@@ -27,7 +27,7 @@ mod quota;
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -41,7 +41,7 @@ use tonic_health::server::{HealthReporter, health_reporter};
 use tower::Service;
 
 use self::answer::{Client, Purpose};
-use self::bounds::Bounds;
+use self::bounds::{Bounds, MAX_SMALL_MESSAGE};
 use self::kuadrant::Kuadrant;
 use self::messages::kuadrant_service_server::RateLimitServiceServer as KuadrantServer;
 use self::messages::rate_limit_quota_service_server::RateLimitQuotaServiceServer;
@@ -75,22 +75,23 @@ fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
     app.connections.spawn(report_health(reporter, app.drain.clone()));
     let limits = RateLimitServiceServer::new(Limits(Arc::clone(app)));
     let timeout = app.settings.body_timeout();
-    let whole = |bounds: Bounds| {
+    let whole = |max_message: usize| {
+        let bounds = Bounds { max_message, timeout, streams: Arc::clone(&app.health_watches) };
         from_fn(move |request: Request<Body>, next: Next| bounds::in_one_message(bounds.clone(), request, next))
     };
     let max_body = app.settings.max_body;
     let kuadrant = KuadrantServer::new(Kuadrant(Arc::clone(app))).max_decoding_message_size(max_body);
     let limits = with(with(Router::new(), limits.max_decoding_message_size(max_body)), kuadrant);
-    let limits = guarded(limits.layer(whole(Bounds::unary(max_body, timeout))), app, Right::Check);
-    let health = with(Router::new(), health).layer(whole(Bounds::unary(bounds::MAX_SMALL_MESSAGE, timeout)));
+    let limits = guarded(limits.layer(whole(max_body)), app, Right::Check);
+    let health = with(Router::new(), health).layer(whole(MAX_SMALL_MESSAGE));
     let quotas = RateLimitQuotaServiceServer::new(Quota(Arc::clone(app))).max_decoding_message_size(quota::MAX_REPORTS);
     let quotas = guarded(with(Router::new(), quotas), app, Right::Check);
     let router = limits.merge(quotas).merge(health);
-    if app.settings.grpc_reflection { router.merge(reflection(timeout)) } else { router }
+    if app.settings.grpc_reflection { router.merge(reflection(app)) } else { router }
 }
 
 /// What there is, for clients that ask.
-fn reflection<S: Clone + Send + Sync + 'static>(timeout: Duration) -> Router<S> {
+fn reflection<S: Clone + Send + Sync + 'static>(app: &App) -> Router<S> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(messages::DESCRIPTORS)
@@ -99,10 +100,11 @@ fn reflection<S: Clone + Send + Sync + 'static>(timeout: Duration) -> Router<S> 
     let mut router = Router::new();
     // Our own descriptors are valid, which a test sees.
     if let (Ok(new), Ok(old)) = (reflection().build_v1(), reflection().build_v1alpha()) {
-        router = with(router, new.max_decoding_message_size(bounds::MAX_SMALL_MESSAGE));
-        router = with(router, old.max_decoding_message_size(bounds::MAX_SMALL_MESSAGE));
+        router = with(router, new.max_decoding_message_size(MAX_SMALL_MESSAGE));
+        router = with(router, old.max_decoding_message_size(MAX_SMALL_MESSAGE));
     }
-    let bounds = Bounds::reflection(timeout);
+    let (timeout, streams) = (app.settings.body_timeout(), Arc::clone(&app.reflections));
+    let bounds = Bounds { max_message: MAX_SMALL_MESSAGE, timeout, streams };
     let in_time = move |request: Request<Body>, next: Next| bounds::in_time(bounds.clone(), request, next);
     router.layer(from_fn(in_time))
 }

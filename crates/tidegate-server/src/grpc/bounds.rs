@@ -27,14 +27,6 @@ use crate::shares::{Full, Share, Shares};
 /// The longest message to the services beside that of the limits.
 pub(super) const MAX_SMALL_MESSAGE: usize = 64 * 1024;
 
-/// Clients that may watch health at a time: of all addresses, and of one.
-const MAX_WATCHES: usize = 256;
-const MAX_WATCHES_PER_ADDRESS: usize = 32;
-
-/// Streams of reflection that may be open at a time: of all addresses, and of one.
-const MAX_REFLECTIONS: usize = 16;
-const MAX_REFLECTIONS_PER_ADDRESS: usize = 4;
-
 /// A message is preceded by whether it is compressed, and by its length in four bytes.
 const PREFIX: usize = 5;
 
@@ -44,21 +36,10 @@ pub(super) struct Bounds {
     pub(super) max_message: usize,
     pub(super) timeout: Duration,
     /// Calls that go on after their message.
-    streams: Arc<Shares>,
+    pub(super) streams: Arc<Shares>,
 }
 
 impl Bounds {
-    /// For services with unary calls, and calls that answer with a stream.
-    pub(super) fn unary(max_message: usize, timeout: Duration) -> Bounds {
-        Bounds { max_message, timeout, streams: Shares::new(MAX_WATCHES, MAX_WATCHES_PER_ADDRESS) }
-    }
-
-    /// For reflection, whose requests are a stream.
-    pub(super) fn reflection(timeout: Duration) -> Bounds {
-        let streams = Shares::new(MAX_REFLECTIONS, MAX_REFLECTIONS_PER_ADDRESS);
-        Bounds { max_message: MAX_SMALL_MESSAGE, timeout, streams }
-    }
-
     fn stream(&self, address: Option<IpAddr>) -> Result<Share, Status> {
         self.streams.take(address, 1).map_err(|full| {
             let words = match full {
@@ -155,8 +136,43 @@ impl http_body::Body for UntilDeadline {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use axum::Router;
+    use futures_util::stream::pending;
+    use tidegate::MemoryStore;
+    use tower::ServiceExt;
+
     use super::*;
+    use crate::grpc::router;
+    use crate::peer::Link;
+    use crate::{Server, Settings};
+
+    #[tokio::test]
+    async fn streams_of_health_and_reflection_are_bounded_over_all_listeners() {
+        let settings = Settings { http: Vec::new(), grpc_reflection: true, ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let listeners: [Router; 2] = [router(server.app()), router(server.app())];
+        let link = Link::new(Peer::Tcp("192.0.2.1:7".parse().unwrap()));
+        for (path, bound) in
+            [("/grpc.health.v1.Health/Watch", 32), ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", 4)]
+        {
+            let mut open = Vec::new();
+            for number in 0..bound + 2 {
+                let request = Request::post(path).extension(link.clone()).header("content-type", "application/grpc");
+                // One message, which is empty, or none for now.
+                let body = match bound {
+                    32 => Body::from(&b"\0\0\0\0\0"[..]),
+                    _ => Body::from_stream(pending::<Result<Bytes, BoxError>>()),
+                };
+                let request = request.body(body).unwrap();
+                let answer = listeners[number % 2].clone().oneshot(request).await.unwrap();
+                let refused = answer.headers().get("grpc-status").map(|status| status.to_str().unwrap().to_owned());
+                assert_eq!(refused.as_deref(), (number >= bound).then_some("8"), "{path}: {number}");
+                open.push(answer);
+            }
+        }
+    }
 
     #[test]
     fn a_message_is_as_long_as_it_says() {
