@@ -104,12 +104,13 @@ where
                     origin.scope(service.oneshot(request)).await?
                 }
             };
-            let unread = Some(&open.0.unread).filter(|_| !is_http1);
-            let answering = Answering { buffered: &open.0.app.buffered, method, unread };
+            let requests = Arc::clone(&open.0);
+            let unread = Some(&requests.unread).filter(|_| !is_http1);
+            let answering = Answering { buffered: &requests.app.buffered, method, unread, open };
             let response = answering.counted(response);
             let mut response = response.unwrap_or_else(|over| Problem::from(over).response());
             response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static(NOSNIFF));
-            if is_http1 && (refused.is_some() || open.0.app.drain.is_leaving()) {
+            if is_http1 && (refused.is_some() || requests.app.drain.is_leaving()) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(response)
@@ -172,7 +173,7 @@ struct Requests {
     unread: Arc<Unread>,
 }
 
-/// A request, from its head to its answer.
+/// A request, from its head to the end of its answer.
 struct Open(Arc<Requests>);
 
 impl Requests {
@@ -204,6 +205,7 @@ mod tests {
     use hyper::client::conn::{http1, http2};
     use tidegate::MemoryStore;
     use tidegate_testkit::servers::GUARD;
+    use tokio::io::AsyncWriteExt;
     use tokio::time::timeout;
 
     use super::*;
@@ -230,6 +232,38 @@ mod tests {
         }
         let text = app.metrics.text();
         assert!(text.contains("tidegate_requests_shed_total{reason=\"buffered\"} 1\n"), "{text}");
+    }
+
+    /// The client reads on when another connection, which has half a head, has been cut.
+    #[tokio::test]
+    async fn an_answer_that_is_being_read_is_not_cut_when_the_server_closes() {
+        for is_http1 in [true, false] {
+            let settings = Settings { http: Vec::new(), ..Settings::default() };
+            let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+            let app = server.app();
+            let service = tower::service_fn(|_| async { Ok(Response::new(Body::from(vec![0; 300_000]))) });
+            let serve = |far| tokio::spawn(serve_connection(Stream::new(far, Peer::Unix), Arc::clone(app), service));
+            let (near, far) = tokio::io::duplex(1_000);
+            serve(far);
+            let request = Request::get("http://localhost/").header("host", "localhost").body(Body::empty()).unwrap();
+            let answer = if is_http1 {
+                let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.unwrap();
+                tokio::spawn(connection);
+                sender.send_request(request).await.unwrap()
+            } else {
+                let mut client = http2::Builder::new(TokioExecutor::new());
+                let client = client.initial_stream_window_size(20_000).handshake(TokioIo::new(near));
+                let (mut sender, connection) = client.await.unwrap();
+                tokio::spawn(connection);
+                sender.send_request(request).await.unwrap()
+            };
+            app.drain.close();
+            let (mut near, far) = tokio::io::duplex(1_000);
+            near.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
+            timeout(GUARD, serve(far)).await.expect("a head does not go on for long").unwrap();
+            let body = timeout(GUARD, answer.into_body().collect()).await.expect("the answer ends").unwrap();
+            assert_eq!(body.to_bytes().len(), 300_000, "HTTP/1: {is_http1}");
+        }
     }
 
     /// The client lives and opens a window of so many bytes for each answer, and no more.

@@ -76,59 +76,62 @@ impl Unread {
 }
 
 /// What is known of a request when it is answered.
-pub(super) struct Answering<'a> {
+pub(super) struct Answering<'a, T> {
     pub(super) buffered: &'a Arc<Buffered>,
     pub(super) method: Method,
     /// Of a connection that cannot tell by its socket what its client has read.
     pub(super) unread: Option<&'a Arc<Unread>>,
+    /// Kept until the answer is sent, if it is known whole: a stream does not end by itself.
+    pub(super) open: T,
 }
 
-impl Answering<'_> {
+impl<T: Send + Sync + 'static> Answering<'_, T> {
     /// An answer that counts until it is sent, if it is large; on a connection of HTTP/2, any that is not empty is
     /// known to wait.
     ///
     /// # Errors
     /// If it is large, the request changed nothing, and the server may not hold more.
     pub(super) fn counted(self, response: Response<Body>) -> Result<Response<Body>, OverBudget> {
-        let Answering { buffered, method, unread } = self;
+        let Answering { buffered, method, unread, open } = self;
         let length = http_body::Body::size_hint(response.body()).exact();
-        let is_static = response.extensions().get::<Static>().is_some();
-        let counts = length.filter(|length| *length > FREE as u64 && !is_static);
-        if counts.is_none() && (unread.is_none() || length == Some(0)) {
+        let large = length.filter(|length| *length > FREE as u64);
+        if length == Some(0) || (large.is_none() && unread.is_none()) {
             return Ok(response);
         }
+        let is_static = response.extensions().get::<Static>().is_some();
+        let counts = large.filter(|_| !is_static);
         let counts = counts.map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
         let held = match method {
             Method::GET => buffered.hold_read(counts)?,
             _ => buffered.hold_anyway(counts),
         };
-        let (unread, held) = (unread.cloned(), Arc::new(held));
+        let (unread, held) = (unread.cloned(), Arc::new((held, length.map(|_| open))));
         Ok(response.map(|body| Body::new(Unsent { body, chunk: Bytes::new(), unread, held })))
     }
 }
 
-struct Unsent {
+struct Unsent<T> {
     body: Body,
     /// What the body has given and was not passed on yet.
     chunk: Bytes,
     unread: Option<Arc<Unread>>,
-    held: Arc<Held>,
+    held: Arc<(Held, Option<T>)>,
 }
 
 /// A part of an answer. The HTTP library drops it when it is sent, which may be long after the body has ended.
-struct Part {
+struct Part<T> {
     bytes: Bytes,
     _period: Option<Arc<()>>,
-    _held: Arc<Held>,
+    _held: Arc<(Held, Option<T>)>,
 }
 
-impl AsRef<[u8]> for Part {
+impl<T> AsRef<[u8]> for Part<T> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl http_body::Body for Unsent {
+impl<T: Send + Sync + 'static> http_body::Body for Unsent<T> {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -178,7 +181,7 @@ mod tests {
         let bytes = Gauge::default();
         let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
         let counted = |body| {
-            let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread) };
+            let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread), open: () };
             answering.counted(Response::new(body)).unwrap()
         };
         let mut small = counted(Body::from(vec![1; FREE])).into_body();
@@ -204,7 +207,7 @@ mod tests {
     async fn a_part_of_an_answer_counts_and_waits_until_it_is_sent_though_the_body_has_ended() {
         let bytes = Gauge::default();
         let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
-        let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread) };
+        let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread), open: () };
         let mut answer = answering.counted(Response::new(Body::from(vec![1; FREE + 1]))).unwrap().into_body();
         let part = answer.frame().await.unwrap().unwrap();
         assert!(answer.is_end_stream());
