@@ -2,7 +2,7 @@
 //! they arrive, and of answers until they are sent.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
 use axum::BoxError;
@@ -60,7 +60,7 @@ pub(super) struct Static;
 /// The answers of a connection that wait for its client to read them.
 #[derive(Default)]
 pub(super) struct Unread {
-    /// Held by each part of an answer that was given to the HTTP library in this period.
+    /// Held by each answer that began to wait, or of which something was sent, in this period.
     period: Mutex<Arc<()>>,
 }
 
@@ -69,9 +69,26 @@ impl Unread {
         Arc::clone(&self.period.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Begins a period, and returns the last one: others hold it while something of that period waits.
+    /// Begins a period, and returns the last one: answers hold it that wait, and of which nothing was sent since.
     pub(super) fn next_period(&self) -> Arc<()> {
         std::mem::take(&mut self.period.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// An answer of which parts wait for the client: they share it.
+struct Waiting {
+    unread: Arc<Unread>,
+    /// In which something was sent last.
+    period: Mutex<Arc<()>>,
+}
+
+impl Waiting {
+    fn of(unread: &Arc<Unread>) -> Arc<Waiting> {
+        Arc::new(Waiting { unread: Arc::clone(unread), period: Mutex::new(unread.period()) })
+    }
+
+    fn is_sent(&self) {
+        *self.period.lock().unwrap_or_else(PoisonError::into_inner) = self.unread.period();
     }
 }
 
@@ -106,7 +123,7 @@ impl<T: Send + Sync + 'static> Answering<'_, T> {
             _ => buffered.hold_anyway(counts),
         };
         let (unread, held) = (unread.cloned(), Arc::new((held, length.map(|_| open))));
-        Ok(response.map(|body| Body::new(Unsent { body, chunk: Bytes::new(), unread, held })))
+        Ok(response.map(|body| Body::new(Unsent { body, chunk: Bytes::new(), unread, waiting: Weak::new(), held })))
     }
 }
 
@@ -115,14 +132,22 @@ struct Unsent<T> {
     /// What the body has given and was not passed on yet.
     chunk: Bytes,
     unread: Option<Arc<Unread>>,
+    /// Since its first part that waits.
+    waiting: Weak<Waiting>,
     held: Arc<(Held, Option<T>)>,
 }
 
 /// A part of an answer. The HTTP library drops it when it is sent, which may be long after the body has ended.
 struct Part<T> {
     bytes: Bytes,
-    _period: Option<Arc<()>>,
+    waiting: Option<Arc<Waiting>>,
     _held: Arc<(Held, Option<T>)>,
+}
+
+impl<T> Drop for Part<T> {
+    fn drop(&mut self) {
+        self.waiting.iter().for_each(|waiting| waiting.is_sent());
+    }
 }
 
 impl<T> AsRef<[u8]> for Part<T> {
@@ -147,8 +172,9 @@ impl<T: Send + Sync + 'static> http_body::Body for Unsent<T> {
         }
         let length = self.chunk.len().min(MAX_CHUNK);
         let bytes = self.chunk.split_to(length);
-        let part =
-            Part { bytes, _period: self.unread.as_ref().map(|unread| unread.period()), _held: Arc::clone(&self.held) };
+        let waiting = self.unread.as_ref().map(|unread| self.waiting.upgrade().unwrap_or_else(|| Waiting::of(unread)));
+        self.waiting = waiting.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let part = Part { bytes, waiting, _held: Arc::clone(&self.held) };
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(part)))))
     }
 
@@ -170,6 +196,8 @@ impl<T: Send + Sync + 'static> http_body::Body for Unsent<T> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::collections::VecDeque;
+
     use http_body::Body as _;
     use http_body_util::BodyExt;
     use prometheus_client::metrics::gauge::Gauge;
@@ -201,6 +229,29 @@ mod tests {
         assert!(sent == text && answer.is_end_stream());
         drop(answer);
         assert_eq!(bytes.get(), 0);
+    }
+
+    /// The HTTP library holds four parts at a time, and one is sent in each period.
+    #[tokio::test]
+    async fn an_answer_that_is_read_steadily_does_not_count_as_unread() {
+        let buffered = Buffered::new(0, Gauge::default(), Default::default());
+        let (unread, is_unread) = (Arc::<Unread>::default(), |period: &Arc<()>| Arc::strong_count(period) > 1);
+        let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread), open: () };
+        let mut answer = answering.counted(Response::new(Body::from(vec![1; 8 * MAX_CHUNK]))).unwrap().into_body();
+        let mut parts = VecDeque::new();
+        for _ in 0..4 {
+            parts.push_back(answer.frame().await);
+        }
+        let mut period = unread.next_period();
+        for _ in 0..4 {
+            assert!(is_unread(&period));
+            parts.pop_front();
+            assert!(!is_unread(&period));
+            period = unread.next_period();
+            parts.push_back(answer.frame().await);
+        }
+        unread.next_period();
+        assert!(is_unread(&period), "nothing was sent");
     }
 
     #[tokio::test]
