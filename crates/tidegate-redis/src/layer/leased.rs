@@ -440,14 +440,14 @@ impl<S: Store> Lender<S> {
     }
 
     /// Tells a caller, and if it is there what was crossed. What it has taken is kept if it is gone.
-    fn tell(&self, Borrower { lease, name }: &Borrower, waiter: Waiter, answer: Answer, crossed: &mut Crossed) {
-        let (cost, is_allowed) = (waiter.cost, answer.as_ref().is_ok_and(|(verdict, _)| verdict.allowed));
+    fn tell(&self, Borrower { lease, name }: &Borrower, mut waiter: Waiter, answer: Answer, crossed: &mut Crossed) {
+        let is_allowed = answer.as_ref().is_ok_and(|(verdict, _)| verdict.allowed);
         let told = crossed.of(&waiter.subject);
         let answer = answer.map(|(verdict, at)| (Verdict { crossed: verdict.crossed | told, ..verdict }, at));
         let is_heard = answer.is_ok();
         if !waiter.tell(answer) {
             if is_allowed {
-                self.ledger.keep(name, cost, lease.chunk);
+                self.ledger.keep(name, &waiter, lease.chunk);
             }
         } else if is_heard && told != 0 {
             *crossed = Crossed::default();

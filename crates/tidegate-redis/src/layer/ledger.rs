@@ -96,9 +96,14 @@ impl Ledger {
         }
     }
 
-    /// Keeps what was taken for a caller that is gone, as far as it fits into a chunk.
-    pub(super) fn keep(&self, state_key: &[u8], cost: u64, chunk: u64) {
-        self.with(state_key, |account| account.keep(cost, chunk));
+    /// Keeps what was taken for a caller that is gone, as far as it fits into a chunk and unless the
+    /// state was reset since then.
+    pub(super) fn keep(&self, state_key: &[u8], gone: &Waiter, chunk: u64) {
+        self.with(state_key, |account| {
+            if account.resets() == gone.resets {
+                account.keep(gone.cost, chunk);
+            }
+        });
     }
 
     /// Takes the cost of a check, or waits for it: the first that waits asks the servers. A state

@@ -173,7 +173,7 @@ impl Account {
         }
         let (tell, told) = oneshot::channel();
         let (cost, subject, expires) = (check.cost(), Arc::clone(&self.subject), after(Instant::now(), deadline));
-        self.waiters.push_back(Waiter { cost, subject, lacked: None, expires, tell: Some(tell) });
+        self.waiters.push_back(Waiter { cost, subject, lacked: None, resets: 0, expires, tell: Some(tell) });
         let turn = (self.turn.strong_count() == 0).then(|| Arc::new(()));
         if let Some(turn) = &turn {
             self.turn = Arc::downgrade(turn);
@@ -316,7 +316,9 @@ impl Account {
         let enough = enough.count();
         self.reserved = self.reserved.min(left);
         self.units = left - self.reserved;
-        Served { waiters: self.waiters.drain(..enough).collect(), verdict }
+        let resets = self.resets;
+        let waiters = self.waiters.drain(..enough).map(|waiter| Waiter { resets, ..waiter });
+        Served { waiters: waiters.collect(), verdict }
     }
 
     /// Adds units, of which no more than `most` are held; the rest is surplus.

@@ -110,6 +110,14 @@ fn borrow(ledger: &Ledger, units: u64) -> Loan {
     loan
 }
 
+/// A caller that has waited for its cost and taken it.
+fn waiter_that_took(ledger: &Ledger, cost: u64) -> Waiter {
+    let _told = wait(ledger, cost, NOW);
+    let (loan, _) = begin(ledger, NOW);
+    let served = ledger.grant(STATE, &loan, grant(cost)).expect("it is awaited");
+    served.waiters.into_iter().next().expect("there was enough for it")
+}
+
 fn taken(ledger: &Ledger, cost: u64, now: Micros) -> bool {
     ledger.take(STATE, cost, now).is_some()
 }
@@ -169,11 +177,23 @@ fn a_reset_leaves_nothing_to_hand_out() {
 #[test]
 fn of_a_grant_without_a_caller_a_chunk_is_kept() {
     let (ledger, chunk) = (ledger(), 3);
-    borrow(&ledger, 7);
-    assert!(taken(&ledger, 7, NOW));
-    ledger.keep(STATE, 7, chunk);
+    let gone = waiter_that_took(&ledger, 7);
+    ledger.keep(STATE, &gone, chunk);
     assert_eq!(ledger.units(), chunk);
     assert!(ledger.expired(NOW).is_empty(), "nothing is given back");
+}
+
+#[test]
+fn a_unit_of_a_caller_that_is_gone_is_not_kept_after_a_reset() {
+    let ledger = ledger();
+    let gone = waiter_that_took(&ledger, 7);
+    ledger.cancel(STATE);
+    ledger.keep(STATE, &gone, CHUNK);
+    assert_eq!(ledger.units(), 0);
+    // What is taken after the reset is kept.
+    let gone = waiter_that_took(&ledger, 7);
+    ledger.keep(STATE, &gone, CHUNK);
+    assert_eq!(ledger.units(), 7);
 }
 
 #[test]

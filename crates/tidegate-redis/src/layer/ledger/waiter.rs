@@ -47,6 +47,8 @@ pub(in crate::layer) struct Waiter {
     /// What it lacked, together with all before it, when the request for units began that is under
     /// way; `None` if that request is not for it.
     pub(super) lacked: Option<u64>,
+    /// How often the state had been reset when it took its cost.
+    pub(super) resets: u64,
     pub(super) expires: Instant,
     /// `None` once it was told that its deadline is over.
     pub(super) tell: Option<oneshot::Sender<Answer>>,
@@ -54,8 +56,8 @@ pub(in crate::layer) struct Waiter {
 
 impl Waiter {
     /// Whether the caller was there to hear it.
-    pub(in crate::layer) fn tell(self, answer: Answer) -> bool {
-        self.tell.is_some_and(|tell| tell.send(answer).is_ok())
+    pub(in crate::layer) fn tell(&mut self, answer: Answer) -> bool {
+        self.tell.take().is_some_and(|tell| tell.send(answer).is_ok())
     }
 
     /// Whether units were asked for on its behalf.
