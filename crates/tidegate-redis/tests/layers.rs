@@ -4,16 +4,16 @@
 mod support;
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::RUNTIME;
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, RequestId, Store, StoreError, Thresholds};
 use tidegate::{Clock, Key, Limit, ManualClock, MemoryStore, Micros, Name};
-use tidegate_redis::Lease;
 use tidegate_redis::layer::{Leased, Leases, RefusalCache, RefusalSettings, Refusals};
+use tidegate_redis::{Lease, RedisFailure};
 use tidegate_testkit::block_on;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
@@ -370,6 +370,50 @@ fn leased_units_are_returned() {
     clock.set(START.saturating_add(Micros::from_duration(LEASE.ttl)));
     assert!(ask(&store, check(&meter, &alice, Verb::Charge, 10)).allowed);
     assert_eq!(left(), 100 - 3 - 3 - 10);
+}
+
+/// Memory that carries out nothing as long as there is a failure.
+struct Failing(Memory, Arc<Mutex<Option<RedisFailure>>>);
+
+impl Store for Failing {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let failure = self.1.lock().expect("no panic").clone();
+        match failure {
+            Some(failure) => Err(failure.into()),
+            None => self.0.decide(checks, verdicts).await,
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_that_the_store_did_not_take_back_are_returned_later() {
+    let refused = redis::RedisError::from((redis::ErrorKind::Extension, "out of memory"));
+    for failure in [
+        RedisFailure::Away { next_attempt: Duration::from_secs(1) },
+        RedisFailure::Refused { source: Arc::new(refused) },
+        RedisFailure::Contended { tries: 1 },
+        RedisFailure::OnTheWay,
+    ] {
+        let (memory, failing) = (memory().0, Arc::default());
+        let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
+        let store = Failing(memory, Arc::clone(&failing));
+        let store = Leased::new(store, Arc::new(leases), Handle::current());
+        let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+        asked_often(&store, &meter, &alice);
+        let mut verdicts = [Verdict::default()];
+        store.decide(&[check(&meter, &alice, Verb::Charge, 1)], &mut verdicts).await.expect("an answer");
+        *failing.lock().expect("no panic") = Some(failure.clone());
+        store.close().await;
+        assert_eq!(store.units(), 9, "{failure}");
+        *failing.lock().expect("no panic") = None;
+        store.close().await;
+        let left = ask(&store, check(&meter, &alice, Verb::Peek, 0)).remaining;
+        assert_eq!((store.units(), left), (0, 99), "{failure}");
+    }
 }
 
 #[test]

@@ -501,8 +501,13 @@ impl<S: Store> Lender<S> {
     async fn give_back(&self, left: Return) {
         let Err(error) = self.ask(&left.subject, Verb::Refund, left.units).await else { return };
         match RedisFailure::of(&error) {
-            // Nothing was sent: they go back when the servers are there again.
-            Some(RedisFailure::Away { .. }) => {
+            // Nothing was carried out: they go back with a later attempt.
+            Some(
+                RedisFailure::Away { .. }
+                | RedisFailure::Refused { .. }
+                | RedisFailure::Contended { .. }
+                | RedisFailure::OnTheWay,
+            ) => {
                 self.ledger.owe(&local_key(&left.subject.meter, &left.subject.key), left);
             }
             Some(failure) => tracing::warn!(%failure, left.units, "borrowed units could not be given back"),
