@@ -463,6 +463,23 @@ fn a_changed_limit_takes_over_what_was_used_and_not_what_was_borrowed() {
     }
 }
 
+/// What was borrowed has come back by itself when the lease ends.
+#[test]
+fn a_limit_that_lent_nothing_gets_nothing_back() {
+    let (old, new, alice) =
+        (meter("rule", Limit::per_hour(100)), meter("rule", Limit::per_second(10)), Key::from("alice"));
+    let former = [Former { meter: &old, until: Micros::MAX }];
+    let (store, clock) = leasing(&["rule"]);
+    let left = |meter| ask(store.inner(), check(meter, &alice, Verb::Peek, 0)).remaining;
+    asked_often(&store, &new, &alice);
+    assert!(ask(&store, check(&new, &alice, Verb::Charge, 1).with_former(&former)).allowed);
+    // By a process that does not know the new limit yet.
+    assert!(ask(store.inner(), check(&old, &alice, Verb::Charge, 60)).allowed);
+    clock.advance(LEASE.ttl);
+    block_on(store.close());
+    assert_eq!((store.units(), left(&old), left(&new)), (0, 40, 10));
+}
+
 #[test]
 fn a_request_with_an_id_takes_nothing_from_the_lease() {
     let (store, _) = leasing(&["rule"]);

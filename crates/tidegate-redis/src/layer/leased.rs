@@ -488,9 +488,10 @@ impl<S: Store> Lender<S> {
         Ok((units, verdict, at))
     }
 
-    /// Asks the store about one state, past every lease.
+    /// Asks the store about one state, past every lease. Units go back to the limit that lent them
+    /// alone: what was used of a former limit is not theirs.
     async fn ask(&self, subject: &Subject, verb: Verb, cost: u64) -> Result<(Verdict, Micros), StoreError> {
-        let former = subject.former();
+        let former = if verb == Verb::Refund { Vec::new() } else { subject.former() };
         let check = Check::new(&subject.meter, &subject.key, verb, cost);
         let check = check.map_err(|_| RedisFailure::Garbled { what: "a cost" })?.with_former(&former);
         let mut verdicts = [Verdict::default()];
