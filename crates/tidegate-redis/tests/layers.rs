@@ -446,7 +446,7 @@ fn one_leased_state_twice_in_a_slice_is_an_error() {
 /// counts for the new one, which is leased as well.
 #[test]
 fn a_changed_limit_takes_over_what_was_used_and_not_what_was_borrowed() {
-    for words in ["200/h", "sliding-log 50/h", "leaky 50/h"] {
+    for words in ["200/h", "sliding-log 50/h", "leaky 50/h", "5/h"] {
         let (store, clock) = leasing(&["rule"]);
         let (old, new, alice) =
             (meter("rule", Limit::per_hour(100)), meter("rule", words.parse().expect("a limit")), Key::from("alice"));
@@ -461,6 +461,46 @@ fn a_changed_limit_takes_over_what_was_used_and_not_what_was_borrowed() {
         block_on(store.close());
         assert_eq!(ask(&store, changed(Verb::Peek, 0)).remaining, new.capacity() - 2, "{words}");
     }
+}
+
+/// What was used of it in the meantime was not borrowed.
+#[test]
+fn units_of_a_former_limit_do_not_go_back_to_the_new_one() {
+    let (old, new, alice) =
+        (meter("rule", Limit::per_second(100)), meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    let former = [Former { meter: &old, until: Micros::MAX }];
+    let (store, clock) = leasing(&["rule"]);
+    asked_often(&store, &old, &alice);
+    assert!(ask(&store, check(&old, &alice, Verb::Charge, 1)).allowed);
+    clock.advance(LEASE.ttl / 2);
+    // By a process that knows the new limit.
+    assert!(ask(store.inner(), check(&new, &alice, Verb::Charge, 50).with_former(&former)).allowed);
+    let left = ask(&store, check(&new, &alice, Verb::Peek, 0).with_former(&former)).remaining;
+    assert_eq!((store.units(), left), (0, 50));
+}
+
+/// The first of them gives back what is on lease of the former limit.
+#[tokio::test(start_paused = true)]
+async fn requests_that_come_together_after_a_change_lose_no_units() {
+    let memory = memory().0;
+    let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
+    let store = Leased::new(Slow(Arc::clone(&memory)), Arc::new(leases), Handle::current());
+    let ([old, new], alice) = ([100, 200].map(|count| meter("rule", Limit::per_hour(count))), Key::from("alice"));
+    let former = [Former { meter: &old, until: Micros::MAX }];
+    let decided = async |check: Check<'_>| {
+        let mut verdicts = [Verdict::default()];
+        store.decide(&[check], &mut verdicts).await.expect("an answer");
+        verdicts[0]
+    };
+    for _ in 0..3 {
+        assert!(decided(check(&old, &alice, Verb::Charge, 1)).await.allowed);
+    }
+    assert_eq!(store.units(), 9);
+    let charge = check(&new, &alice, Verb::Charge, 1).with_former(&former);
+    let (first, second) = tokio::join!(decided(charge), decided(charge));
+    assert!(first.allowed && second.allowed);
+    let left = decided(check(&new, &alice, Verb::Peek, 0)).await.remaining;
+    assert_eq!((store.units(), left), (0, 200 - 3 - 2));
 }
 
 /// What was borrowed has come back by itself when the lease ends.

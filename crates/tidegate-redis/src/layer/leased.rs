@@ -516,10 +516,10 @@ impl<S: Store> Lender<S> {
         }
     }
 
-    /// Gives back what is on lease of limits that those of some checks replaced:
-    /// to these, since they take over what was charged to the others.
+    /// Gives back what is on lease of limits that those of some checks replaced, before these take
+    /// over what was used of them.
     async fn give_back_former(self: &Arc<Self>, checks: &[Check<'_>]) {
-        let mut returns = Vec::new();
+        let mut under_way = Vec::new();
         for check in checks {
             for former in check.former() {
                 let (name, meaning) = (former.meter.name(), former.meter.meaning());
@@ -531,20 +531,26 @@ impl<S: Store> Lender<S> {
                 if checks.iter().any(|other| is_former(other.meter()) && other.key() == check.key()) {
                     continue;
                 }
-                let left = self.ledger.leave(&local_key(former.meter, check.key()));
-                returns.extend(left.map(|left| Return { subject: Arc::new(Subject::of(check)), units: left.units }));
+                let Some((over, left)) = self.ledger.leave(&local_key(former.meter, check.key())) else { continue };
+                under_way.push(over);
+                if let Some((left, held)) = left {
+                    // To the end, whatever becomes of the caller.
+                    let lender = Arc::clone(self);
+                    self.runtime.spawn(async move {
+                        lender.give_back(left).await;
+                        drop(held);
+                    });
+                }
             }
         }
-        if returns.is_empty() {
+        if under_way.is_empty() {
             return;
         }
-        // To the end, whatever becomes of the caller, which waits no longer than its deadline.
-        let lender = Arc::clone(self);
-        let given_back = self.runtime.spawn(async move {
-            for left in returns {
-                lender.give_back(left).await;
+        let given_back = async {
+            for over in &mut under_way {
+                _ = over.changed().await;
             }
-        });
+        };
         let deadline = self.leases.deadline();
         _ = run(&self.runtime, async { timeout(deadline, given_back).await }).await;
     }

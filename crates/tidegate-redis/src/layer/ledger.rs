@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::account::Account;
-pub(super) use self::account::{Grant, Loan, Next, Return, Served, Wanting};
+pub(super) use self::account::{Grant, Leaving, Loan, Next, Return, Served, Wanting};
 pub(super) use self::waiter::{Answer, Subject, Waiter, after};
 
 /// Keys on lease at a time; others are decided by the servers.
@@ -156,9 +156,10 @@ impl Ledger {
         self.with(state_key, Account::cancel);
     }
 
-    /// Gives up the lease of one state: its limit is no longer in force.
-    pub(super) fn leave(&self, state_key: &[u8]) -> Option<Return> {
-        self.with(state_key, Account::give_up)?
+    /// Gives up the lease of one state: its limit is no longer in force. `None` if nothing of it is
+    /// on its way back.
+    pub(super) fn leave(&self, state_key: &[u8]) -> Option<Leaving> {
+        self.with(state_key, Account::leave)?
     }
 
     /// Keeps what could not be given back yet. No request can take it meanwhile.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate::Micros;
 use tidegate::kernel::Verdict;
 use tidegate::store::Check;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::waiter::{Answer, Subject, Waiter, after};
@@ -43,7 +43,13 @@ pub(super) struct Account {
     waiters: VecDeque<Waiter>,
     /// Held by the task that asks the servers for all of them.
     turn: Weak<()>,
+    /// Closed when what was left of a former limit has gone back.
+    leaving: Option<watch::Receiver<()>>,
 }
+
+/// When what was left of a former limit has gone back; and for the first that asks, what is to be
+/// given back, with what to drop then.
+pub(in crate::layer) type Leaving = (watch::Receiver<()>, Option<(Return, watch::Sender<()>)>);
 
 /// What becomes of a caller that wants units.
 pub(in crate::layer) enum Wanting {
@@ -125,6 +131,7 @@ impl Account {
             awaited: None,
             waiters: VecDeque::new(),
             turn: Weak::new(),
+            leaving: None,
         }
     }
 
@@ -369,6 +376,17 @@ impl Account {
         let surplus = self.give_up();
         (self.units, self.reserved) = kept;
         surplus
+    }
+
+    /// Gives up all units of a limit that is no longer in force.
+    pub(super) fn leave(&mut self) -> Option<Leaving> {
+        let left = self.give_up().map(|left| {
+            let (held, over) = watch::channel(());
+            self.leaving = Some(over);
+            (left, held)
+        });
+        let over = self.leaving.clone().filter(|over| left.is_some() || over.has_changed().is_ok())?;
+        Some((over, left))
     }
 
     /// Gives up all units, if there are any.
