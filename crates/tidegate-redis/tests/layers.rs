@@ -240,6 +240,46 @@ async fn a_reset_that_fails_and_a_limit_that_changes_keep_the_deadline_and_the_u
     assert_eq!((began.elapsed(), store.units()), (DEADLINE, 0), "all is on its way back");
 }
 
+/// Memory whose answers take a second.
+struct Late(Memory);
+
+impl Store for Late {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let at = self.0.decide(checks, verdicts).await;
+        sleep(Duration::from_secs(1)).await;
+        at
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_whose_caller_is_late_or_gone_is_charged_nothing() {
+    for (deadline, waits) in [(Duration::from_millis(1_500), 10_000), (Duration::from_secs(60), 500)] {
+        let memory = memory().0;
+        let leases = Leases::new([("leased".to_owned(), LEASE)], deadline);
+        let store = Leased::new(Late(Arc::clone(&memory)), Arc::new(leases), Handle::current());
+        let [leased, plain] = ["leased", "plain"].map(|rule| meter(rule, Limit::per_hour(100)));
+        let alice = Key::from("alice");
+        let mut verdicts = [Verdict::default(); 2];
+        for _ in 0..3 {
+            let charge = [check(&leased, &alice, Verb::Charge, 1)];
+            store.decide(&charge, &mut verdicts[..1]).await.expect("an answer");
+        }
+        assert_eq!(store.units(), 9);
+        // It waits for units first, and then for the other limit.
+        let slice = [check(&leased, &alice, Verb::Charge, 11), check(&plain, &alice, Verb::Charge, 3)];
+        let decided = timeout(Duration::from_millis(waits), store.decide(&slice, &mut verdicts)).await;
+        assert!(decided.is_err() || decided.is_ok_and(|decided| decided.is_err()), "there is no decision");
+        sleep(Duration::from_secs(10)).await;
+        store.close().await;
+        let left = [&leased, &plain].map(|meter| ask(&memory, check(meter, &alice, Verb::Peek, 0)).remaining);
+        assert_eq!((store.units(), left), (0, [97, 100]), "with a deadline of {deadline:?}");
+    }
+}
+
 #[test]
 fn a_refused_slice_tells_what_remains_uncharged() {
     let (store, _) = leasing(&["rule"]);

@@ -3,12 +3,12 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{Check, Meter, Store, StoreError};
+use tidegate::store::{Check, Former, Meter, Store, StoreError, refund_charges};
 use tidegate::{Clock, Micros};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -21,7 +21,7 @@ use super::ledger::{Answer, Grant, Ledger, Loan, Next, Portion, Return, Served, 
 use crate::failure::RedisFailure;
 use crate::given_back::Hashing;
 use crate::key::local_key;
-use crate::runtime::run;
+use crate::runtime::{run, to_the_end};
 
 /// A store of which this process borrows units, to answer by itself while they
 /// last; see [`Lease`] for what that costs in exactness.
@@ -126,10 +126,14 @@ impl<S: Store> Store for Leased<S> {
             lender.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(now);
         }
+        let parts = checks.iter().map(|check| (Subject::of(check), check.verb(), check.cost())).collect();
+        let decided = to_the_end(&lender.runtime, |is_gone| Arc::clone(lender).decide(parts, borrowers, is_gone));
         // One deadline, however many calls it takes and however many requests wait for the same units.
         let deadline = lender.leases.deadline();
-        let decided = async { timeout(deadline, lender.decide(checks, &borrowers, verdicts)).await };
-        run(&lender.runtime, decided).await.unwrap_or_else(|_| Err(lender.late()))
+        let decided = run(&lender.runtime, async { timeout(deadline, decided).await }).await;
+        let (decided, at) = decided.unwrap_or_else(|_| Err(lender.late()))?;
+        verdicts.copy_from_slice(&decided);
+        Ok(at)
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -200,6 +204,14 @@ impl Drop for Taken<'_> {
             self.ledger.put_back(&portion);
         }
     }
+}
+
+/// What came of a slice.
+struct Decided<'l> {
+    verdicts: Vec<Verdict>,
+    at: Micros,
+    /// What was taken, and which checks the store was asked about; `None` if a check was refused.
+    carried_out: Option<(Taken<'l>, Vec<usize>)>,
 }
 
 /// The thresholds that loans have crossed, which one caller is told of.
@@ -275,14 +287,38 @@ impl<S: Store> Lender<S> {
         true
     }
 
+    /// Decides a slice to the end. What was charged is given back if the caller is gone then.
+    async fn decide(
+        self: Arc<Self>,
+        parts: Vec<(Subject, Verb, u64)>,
+        borrowers: Vec<Option<Borrower>>,
+        is_gone: Arc<AtomicBool>,
+    ) -> Result<(Vec<Verdict>, Micros), StoreError> {
+        let former: Vec<Vec<Former<'_>>> = parts.iter().map(|(subject, ..)| subject.former()).collect();
+        let checks = parts.iter().zip(&former);
+        let checks = checks.map(|((subject, verb, cost), former)| subject.check(*verb, *cost, former));
+        let checks = checks.collect::<Result<Vec<Check<'_>>, RedisFailure>>()?;
+        let Decided { verdicts, at, carried_out } = self.decide_parts(&checks, &borrowers).await?;
+        if let Some((taken, others)) = carried_out {
+            if is_gone.load(Ordering::Acquire) {
+                drop(taken);
+                let charged: Vec<_> = others.iter().map(|index| (checks[*index], verdicts[*index])).collect();
+                refund_charges(&self.store, charged).await;
+            } else {
+                taken.keep();
+            }
+        }
+        Ok((verdicts, at))
+    }
+
     /// Decides checks of which some are under a lease that does not suffice:
     /// borrows for those, asks the store about the others.
-    async fn decide(
-        self: &Arc<Self>,
-        checks: &[Check<'_>],
-        borrowers: &[Option<Borrower>],
-        verdicts: &mut [Verdict],
-    ) -> Result<Micros, StoreError> {
+    async fn decide_parts<'l>(
+        self: &'l Arc<Self>,
+        checks: &'l [Check<'l>],
+        borrowers: &'l [Option<Borrower>],
+    ) -> Result<Decided<'l>, StoreError> {
+        let mut verdicts = vec![Verdict::default(); checks.len()];
         let mut taken = Taken { ledger: &self.ledger, portions: Vec::new() };
         let mut others = Vec::new();
         let mut refused = false;
@@ -320,19 +356,18 @@ impl<S: Store> Lender<S> {
         }
         if refused {
             // What was taken is put back.
-            for (index, (check, verdict)) in checks.iter().zip(verdicts).enumerate() {
+            for (index, (check, verdict)) in checks.iter().zip(&mut verdicts).enumerate() {
                 if verdict.allowed && !others.contains(&index) {
                     verdict.remaining = verdict.remaining.saturating_add(check.cost());
                 }
             }
-        } else {
-            taken.keep();
-            let is_reset = |index: &&usize| checks[**index].verb() == Verb::Reset;
-            for borrower in others.iter().filter(is_reset).filter_map(|index| borrowers[*index].as_ref()) {
-                self.ledger.cancel(&borrower.name);
-            }
+            return Ok(Decided { verdicts, at: now, carried_out: None });
         }
-        Ok(now)
+        let is_reset = |index: &&usize| checks[**index].verb() == Verb::Reset;
+        for borrower in others.iter().filter(is_reset).filter_map(|index| borrowers[*index].as_ref()) {
+            self.ledger.cancel(&borrower.name);
+        }
+        Ok(Decided { verdicts, at: now, carried_out: Some((taken, others)) })
     }
 
     /// What to ask the store, and how much there is beside what it says: for a
@@ -492,8 +527,7 @@ impl<S: Store> Lender<S> {
     /// alone: what was used of a former limit is not theirs.
     async fn ask(&self, subject: &Subject, verb: Verb, cost: u64) -> Result<(Verdict, Micros), StoreError> {
         let former = if verb == Verb::Refund { Vec::new() } else { subject.former() };
-        let check = Check::new(&subject.meter, &subject.key, verb, cost);
-        let check = check.map_err(|_| RedisFailure::Garbled { what: "a cost" })?.with_former(&former);
+        let check = subject.check(verb, cost, &former)?;
         let mut verdicts = [Verdict::default()];
         let at = self.store.decide(&[check], &mut verdicts).await?;
         Ok((verdicts[0], at))

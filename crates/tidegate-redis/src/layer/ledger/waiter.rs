@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::kernel::Verdict;
+use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, StoreError};
 use tidegate::{Key, Micros};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use crate::failure::RedisFailure;
 
 /// What a caller is told that waited for units.
 pub(in crate::layer) type Answer = Result<(Verdict, Micros), StoreError>;
@@ -32,6 +34,17 @@ impl Subject {
     pub(super) fn is_of(&self, check: &Check<'_>) -> bool {
         let former = self.former.iter().map(|(meter, until)| (meter, *until));
         self.meter == *check.meter() && former.eq(check.former().iter().map(|former| (former.meter, former.until)))
+    }
+
+    /// A check of it.
+    pub(in crate::layer) fn check<'a>(
+        &'a self,
+        verb: Verb,
+        cost: u64,
+        former: &'a [Former<'a>],
+    ) -> Result<Check<'a>, RedisFailure> {
+        let check = Check::new(&self.meter, &self.key, verb, cost);
+        check.map(|check| check.with_former(former)).map_err(|_| RedisFailure::Garbled { what: "a cost" })
     }
 
     /// The limits that its limit replaced.
