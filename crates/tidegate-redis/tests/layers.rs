@@ -560,6 +560,26 @@ fn a_limit_that_lent_nothing_gets_nothing_back() {
     assert_eq!((store.units(), left(&old), left(&new)), (0, 40, 10));
 }
 
+/// One of the two is leased, or both are.
+#[test]
+fn a_former_limit_that_is_asked_in_another_part_keeps_what_it_has() {
+    let ([old, new], alice) = ([100, 200].map(|count| meter("rule", Limit::per_hour(count))), Key::from("alice"));
+    let former = [Former { meter: &old, until: Micros::MAX }];
+    let charges = [check(&old, &alice, Verb::Charge, 1), check(&new, &alice, Verb::Charge, 1).with_former(&former)];
+    for often in [vec![&old], vec![&new], vec![&old, &new]] {
+        let (store, _) = leasing(&["rule"]);
+        often.iter().for_each(|meter| asked_often(&store, meter, &alice));
+        assert!(ask(&store, charges[0]).allowed);
+        for _ in 0..2 {
+            let verdicts = decide(&store, &charges).expect("an answer");
+            assert!(verdicts.iter().all(|verdict| verdict.allowed));
+        }
+        block_on(store.close());
+        let left = [&old, &new].map(|meter| ask(store.inner(), check(meter, &alice, Verb::Peek, 0)).remaining);
+        assert_eq!(left, [100 - 3, 200 - 2], "{often:?}");
+    }
+}
+
 #[test]
 fn a_request_with_an_id_takes_nothing_from_the_lease() {
     let (store, _) = leasing(&["rule"]);

@@ -126,7 +126,9 @@ impl<S: Store> Store for Leased<S> {
             lender.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(now);
         }
-        let parts = checks.iter().map(|check| (Subject::of(check), check.verb(), check.cost())).collect();
+        // One that is asked itself, in whichever part of the slice, keeps what it has.
+        let subject = |check| Subject::replacing(check, |former| !is_asked(checks, former, check));
+        let parts = checks.iter().map(|check| (subject(check), check.verb(), check.cost())).collect();
         let decided = to_the_end(&lender.runtime, |is_gone| Arc::clone(lender).decide(parts, borrowers, is_gone));
         // One deadline, however many calls it takes and however many requests wait for the same units.
         let deadline = lender.leases.deadline();
@@ -164,6 +166,12 @@ fn can_borrow(check: &Check<'_>) -> bool {
 /// Whether a request is decided by units on lease, if there are enough.
 fn takes_units(check: &Check<'_>) -> bool {
     check.verb() == Verb::Charge && check.cost() > 0 && can_borrow(check)
+}
+
+/// Whether a slice asks a limit that one of its checks is to replace.
+fn is_asked(checks: &[Check<'_>], former: &Meter, check: &Check<'_>) -> bool {
+    let is_former = |meter: &Meter| meter.name() == former.name() && meter.meaning() == former.meaning();
+    checks.iter().any(|other| is_former(other.meter()) && other.key() == check.key())
 }
 
 /// What a caller that waited is told.
@@ -556,13 +564,8 @@ impl<S: Store> Lender<S> {
         let mut under_way = Vec::new();
         for check in checks {
             for former in check.former() {
-                let (name, meaning) = (former.meter.name(), former.meter.meaning());
-                if former.until <= self.now() || self.leases.of_rule(name.as_str()).is_none() {
-                    continue;
-                }
-                // One that is asked itself keeps what it has.
-                let is_former = |meter: &Meter| meter.name() == name && meter.meaning() == meaning;
-                if checks.iter().any(|other| is_former(other.meter()) && other.key() == check.key()) {
+                let has_lease = self.leases.of_rule(former.meter.name().as_str()).is_some();
+                if former.until <= self.now() || !has_lease || is_asked(checks, former.meter, check) {
                     continue;
                 }
                 let Some((over, left)) = self.ledger.leave(&local_key(former.meter, check.key())) else { continue };

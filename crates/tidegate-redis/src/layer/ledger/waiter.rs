@@ -25,7 +25,13 @@ pub(in crate::layer) struct Subject {
 
 impl Subject {
     pub(in crate::layer) fn of(check: &Check<'_>) -> Subject {
-        let former = check.former().iter().map(|former| (former.meter.clone(), former.until));
+        Subject::replacing(check, |_| true)
+    }
+
+    /// The same, with some of the former limits only.
+    pub(in crate::layer) fn replacing(check: &Check<'_>, is_replaced: impl Fn(&Meter) -> bool) -> Subject {
+        let former = check.former().iter().filter(|former| is_replaced(former.meter));
+        let former = former.map(|former| (former.meter.clone(), former.until));
         Subject { meter: check.meter().clone(), key: Key::from(check.key()).into_owned(), former: former.collect() }
     }
 
