@@ -139,7 +139,8 @@ impl Builder {
     /// answer by itself while they last; see [`Lease`] for what that costs in
     /// exactness. A refund goes to the servers; a reset forgets what this
     /// process has borrowed, not what others have. Leaky buckets, warm-ups, custom
-    /// kernels and requests with ids are always decided by the servers.
+    /// kernels, windows [by their period](tidegate::store::Meter::by_period) and requests with ids
+    /// are always decided by the servers.
     pub fn lease(mut self, rule: impl Into<String>, lease: Lease) -> Builder {
         self.leases.insert(rule.into(), lease);
         self

@@ -81,9 +81,10 @@ impl Leases {
     }
 
     /// The lease that a meter is under. A leaky bucket has none, because only
-    /// the servers know when each request should go; nor has a custom kernel.
+    /// the servers know when each request should go; nor has a custom kernel, nor a window that
+    /// counts by its period, because units that are borrowed by one count are used of the others.
     pub(super) fn of(&self, meter: &Meter) -> Option<Lease> {
-        let lease = self.of_rule(meter.name().as_str())?;
+        let lease = self.of_rule(meter.name().as_str()).filter(|_| !meter.is_by_period())?;
         match meter.limit()?.algorithm() {
             AlgorithmKind::LeakyBucket => None,
             AlgorithmKind::TokenBucket

@@ -245,15 +245,26 @@ impl Meter {
         self
     }
 
+    /// Whether it counts [by its period](Meter::by_period), together with others.
+    ///
+    /// ```
+    /// use tidegate::store::Meter;
+    /// use tidegate::Limit;
+    ///
+    /// let window = Meter::new("own", Limit::fixed_window(5, std::time::Duration::from_secs(60)));
+    /// assert!(!window.is_by_period() && window.by_period().is_by_period());
+    /// ```
+    #[must_use]
+    pub fn is_by_period(&self) -> bool {
+        matches!(&self.kernel, MeterKernel::Window(window) if window.is_of_any_count())
+    }
+
     /// The part of the limit that one of so many processes keeps by itself; a
     /// custom kernel's is all of it.
     pub(crate) fn share(&self, processes: NonZeroU32) -> Meter {
         let Some(limit) = self.limit else { return self.clone() };
         let share = Meter::new(&self.name, limit.share(processes));
-        let share = match &self.kernel {
-            MeterKernel::Window(window) if window.is_of_any_count() => share.by_period(),
-            MeterKernel::Bucket(_) | MeterKernel::Window(_) | MeterKernel::Heap(_) => share,
-        };
+        let share = if self.is_by_period() { share.by_period() } else { share };
         match self.floor {
             0 => share,
             floor => share.with_floor(floor.div_ceil(processes.get().into())),
