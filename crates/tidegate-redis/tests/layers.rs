@@ -449,6 +449,79 @@ async fn units_that_the_store_did_not_take_back_are_returned_later() {
     }
 }
 
+/// Memory that takes a second to take anything back.
+struct SlowToRefund(Memory);
+
+impl Store for SlowToRefund {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        if checks.iter().any(|check| check.verb() == Verb::Refund) {
+            sleep(Duration::from_secs(1)).await;
+        }
+        self.0.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_loans_at_a_time_are_two_chunks_at_most() {
+    let (memory, clock) = memory();
+    let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
+    let store = Leased::new(SlowToRefund(Arc::clone(&memory)), Arc::new(leases), Handle::current());
+    let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    asked_often(&store, &meter, &alice);
+    let left = || ask(&memory, check(&meter, &alice, Verb::Peek, 0)).remaining;
+    let charge = async || {
+        let mut verdicts = [Verdict::default()];
+        store.decide(&[check(&meter, &alice, Verb::Charge, 1)], &mut verdicts).await.expect("an answer");
+        (verdicts[0].allowed, left())
+    };
+    assert_eq!(charge().await, (true, 90));
+    clock.advance(LEASE.ttl);
+    // The one that is over is on its way back when the next one is there.
+    let ((), next) = tokio::join!(store.close(), charge());
+    assert_eq!((next, store.units(), left()), ((true, 80), 9, 89));
+}
+
+/// Memory that takes nothing back as long as it says so.
+struct Keeping(Memory, Arc<AtomicBool>);
+
+impl Store for Keeping {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        if self.1.load(Ordering::Relaxed) && checks.iter().any(|check| check.verb() == Verb::Refund) {
+            return Err(RedisFailure::Contended { tries: 1 }.into());
+        }
+        self.0.decide(checks, verdicts).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_borrowed_before_the_rest_of_a_lease_is_taken_back() {
+    let ((memory, clock), is_keeping) = (memory(), Arc::new(AtomicBool::new(false)));
+    let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
+    let store = Keeping(memory, Arc::clone(&is_keeping));
+    let store = Leased::new(store, Arc::new(leases), Handle::current());
+    let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
+    asked_often(&store, &meter, &alice);
+    let charge = [check(&meter, &alice, Verb::Charge, 1)];
+    let mut verdicts = [Verdict::default()];
+    store.decide(&charge, &mut verdicts).await.expect("an answer");
+    is_keeping.store(true, Ordering::Relaxed);
+    clock.advance(LEASE.ttl);
+    assert!(store.decide(&charge, &mut verdicts).await.is_err());
+    assert_eq!(store.units(), 9);
+    is_keeping.store(false, Ordering::Relaxed);
+    store.decide(&charge, &mut verdicts).await.expect("an answer");
+    store.close().await;
+    assert_eq!(ask(&store, charge[0].as_peek()).remaining, 98);
+}
+
 #[test]
 fn a_slice_with_leases_is_all_or_nothing() {
     let (store, _) = leasing(&["leased"]);

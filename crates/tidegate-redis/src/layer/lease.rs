@@ -25,7 +25,9 @@ use tidegate::store::{Check, Meter};
 /// A unit is charged on the servers before a request is admitted for it. Since the
 /// start, therefore, no more is admitted than the limit allows. In any one
 /// interval up to [`excess`](Lease::excess) more can be: units that were
-/// borrowed before it began. A process that dies keeps what it had borrowed
+/// borrowed before it began. A process can have two loans of a key at a time: what is left of the
+/// one that is over, on its way back, and the next one. They hold two chunks at most, and in an
+/// interval that begins then both count. A process that dies keeps what it had borrowed
 /// from being used, at most one chunk for each key, and so does a lost reply to
 /// a request for more (a chunk, or what callers waited for if that is more) or to
 /// one that gives them back, callers that give up before the reply is there (what they waited

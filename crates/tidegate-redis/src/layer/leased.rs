@@ -447,7 +447,7 @@ impl<S: Store> Lender<S> {
     ) -> Result<(u64, Verdict, Micros), StoreError> {
         let mut asked = pin!(async {
             if let Some(left) = left {
-                self.give_back(left).await;
+                self.give_back(left).await?;
             }
             self.ask_for_units(borrower.lease, loan).await
         });
@@ -541,8 +541,9 @@ impl<S: Store> Lender<S> {
         Ok((verdicts[0], at))
     }
 
-    async fn give_back(&self, left: Return) {
-        let Err(error) = self.ask(&left.subject, Verb::Refund, left.units).await else { return };
+    /// Gives units back, or keeps them to try again later, which is an error.
+    async fn give_back(&self, left: Return) -> Result<(), StoreError> {
+        let Err(error) = self.ask(&left.subject, Verb::Refund, left.units).await else { return Ok(()) };
         match RedisFailure::of(&error) {
             // Nothing was carried out: they go back with a later attempt.
             Some(
@@ -552,10 +553,12 @@ impl<S: Store> Lender<S> {
                 | RedisFailure::OnTheWay,
             ) => {
                 self.ledger.owe(&local_key(&left.subject.meter, &left.subject.key), left);
+                return Err(error);
             }
             Some(failure) => tracing::warn!(%failure, left.units, "borrowed units could not be given back"),
             None => tracing::warn!(%error, left.units, "borrowed units could not be given back"),
         }
+        Ok(())
     }
 
     /// Gives back what is on lease of limits that those of some checks replaced, before these take
@@ -574,7 +577,7 @@ impl<S: Store> Lender<S> {
                     // To the end, whatever becomes of the caller.
                     let lender = Arc::clone(self);
                     self.runtime.spawn(async move {
-                        lender.give_back(left).await;
+                        _ = lender.give_back(left).await;
                         drop(held);
                     });
                 }
@@ -596,7 +599,7 @@ impl<S: Store> Lender<S> {
     async fn give_back_expired(&self, now: Micros) {
         for state_key in self.ledger.expired(now) {
             if let Some(left) = self.ledger.give_up_expired(&state_key, now) {
-                self.give_back(left).await;
+                _ = self.give_back(left).await;
             }
         }
     }
