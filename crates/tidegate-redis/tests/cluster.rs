@@ -287,6 +287,66 @@ mod slices {
         assert_eq!(warming.peek(&store).remaining, 2, "what the other was charged is there");
     }
 
+    /// Counts for ever; something happens when it is charged and no longer looked at.
+    struct Kept {
+        charges: AtomicU64,
+        meanwhile: Box<dyn Fn() + Send + Sync>,
+    }
+
+    impl Kernel for Kept {
+        type State = u8;
+
+        fn capacity(&self) -> u64 {
+            5
+        }
+
+        fn admit(&self, used: &u8, _: Micros, cost: u64) -> Admission {
+            let fits = u64::from(*used) + cost <= 5;
+            if fits { Admission::PASS } else { Admission::Wait { retry_after: Micros::MAX } }
+        }
+
+        fn charge(&self, used: &mut u8, now: Micros, _: u64) -> Reading {
+            if self.charges.fetch_add(1, Ordering::Relaxed) == 1 {
+                (self.meanwhile)();
+            }
+            *used += 1;
+            self.read(used, now)
+        }
+
+        fn read(&self, used: &u8, _: Micros) -> Reading {
+            Reading { remaining: u64::from(5 - used), reset_after: Micros::MAX }
+        }
+
+        fn forget_at(&self, _: &u8) -> Micros {
+            Micros::LATEST
+        }
+
+        fn encode(&self, used: &u8, bytes: &mut Vec<u8>) {
+            bytes.push(*used);
+        }
+
+        fn decode(&self, bytes: &[u8]) -> Option<u8> {
+            bytes.first().copied()
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_gives_nothing_back_is_charged_last() {
+        let [here, there, _] = callers();
+        let of_one_prefix = |builder: Builder| builder.prefix("kept");
+        let [store, others] = [(); 2].map(|()| store_on(&CLUSTERS.calm, of_one_prefix).0);
+        let spent = Account::new(Limit::per_hour(2), &there);
+        let meanwhile = {
+            let spent = spent.clone();
+            move || std::thread::scope(|scope| drop(scope.spawn(|| while spent.charge(&others).allowed {}).join()))
+        };
+        let kept = Kept { charges: AtomicU64::new(0), meanwhile: Box::new(meanwhile) };
+        let kept = Account { meter: Meter::custom(Name::literal("kept"), kept), key: Key::from(&*here).into_owned() };
+        let verdicts = decide(&store, &[kept.check(Verb::Charge), spent.check(Verb::Charge)]);
+        let is_admitted = verdicts.iter().all(|verdict| verdict.allowed);
+        assert_eq!((is_admitted, kept.peek(&store).remaining), (true, 4), "the other one was charged before");
+    }
+
     #[test]
     fn a_refusal_in_the_last_of_three_slots_is_as_if_never_asked() {
         let [first, second, third] = callers().map(|caller| Account::new(Limit::per_hour(5), &caller));

@@ -113,7 +113,7 @@ impl Remote {
         let is_one = slots.iter().all(|slot| *slot == slots[0]);
         let mut groups: Vec<((u16, u8), Group<'a>)> = Vec::with_capacity(1);
         for (member, slot) in members.into_iter().zip(slots) {
-            let kind = (slot, if is_one { 0 } else { rank(member.check.verb()) });
+            let kind = (slot, if is_one { 0 } else { rank(&member.check) });
             match groups.iter_mut().find(|(other, _)| *other == kind) {
                 Some((_, group)) => group.members.push(member),
                 None => groups.push((kind, Group { members: vec![member], by_marks: true })),
@@ -293,12 +293,13 @@ impl Remote {
 }
 
 /// In which order checks of several slots are carried out: what can be undone first, then
-/// what may still refuse, then the rest.
-fn rank(verb: Verb) -> u8 {
-    match verb {
+/// what may still refuse, then the rest. A custom kernel may give nothing back.
+fn rank(check: &Check<'_>) -> u8 {
+    match check.verb() {
+        Verb::Charge if check.meter().limit().is_none() && check.meter().warm_up().is_none() => 1,
         Verb::Charge => 0,
-        Verb::Renew(_) => 1,
-        Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) => 2,
+        Verb::Renew(_) => 2,
+        Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) => 3,
     }
 }
 
