@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 /// Bytes of each request that do not count.
 pub(crate) const FREE: usize = 4 * 1024;
 
-/// Bytes beyond the budget for answers to GET: metrics can be read while requests hold the budget.
+/// Bytes beyond the budget for answers to GET: what the server does can be seen while requests hold the budget.
 pub(crate) const FOR_READS: usize = 1024 * 1024;
 
 /// The budget of a server.

@@ -73,9 +73,9 @@ pub(super) async fn answer_to_the_end(
     if (request.descriptors.len() < 2 && !gives_back) || matches!(app.store(), AnyStore::Memory(_)) {
         return answer(app, client, &request, purpose).await;
     }
-    let (app, client) = (Arc::clone(app), client.clone());
+    let (connections, app, client) = (&app.connections, Arc::clone(app), client.clone());
     let answer = async move { answer(&app, &client, &request, purpose).await };
-    let answered = tokio::spawn(Origin::current().scope(answer)).await;
+    let answered = connections.spawn(Origin::current().scope(answer)).await;
     answered.unwrap_or_else(|error| Err(Problem::Check(StoreError::Failed { source: error.into() }.into())))
 }
 

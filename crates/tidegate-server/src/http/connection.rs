@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -79,8 +79,8 @@ where
     http2.max_send_buf_size(MAX_SEND_BUFFER);
     // HTTP/2 has no time for a head: a peer that is silent is asked whether it is there.
     http2.keep_alive_interval(app.settings.idle()).keep_alive_timeout(app.settings.idle());
-    let requests =
-        Arc::new(Requests { app: Arc::clone(&app), begun: false.into(), open: 0.into(), unread: Arc::default() });
+    let requests = Requests { app: Arc::clone(&app), begun: 0.into(), open: 0.into(), unread: Arc::default() };
+    let requests = Arc::new(requests);
     let write_timeout = stream.write_timeout;
     let (of_service, link) = (Arc::clone(&requests), stream.link().clone());
     let (stream, heads) = heads::watched(stream);
@@ -124,6 +124,8 @@ where
     // The socket cannot tell that a client of HTTP/2 reads all but its answers: it may open no window for them.
     let mut period = pin!(tokio::time::sleep(write_timeout));
     let mut last_period = Arc::default();
+    // Nor that it asks for nothing more: it may answer whether it is there.
+    let (mut last_begun, mut idle) = (0, Duration::ZERO);
     let served = loop {
         tokio::select! {
             // What has arrived is read before the server closes.
@@ -156,6 +158,12 @@ where
                     return debug!("the client did not read an answer for {write_timeout:?}");
                 }
                 last_period = requests.unread.next_period();
+                let begun = requests.begun.load(Ordering::Relaxed);
+                let is_idle = begun == last_begun && requests.are_over();
+                (last_begun, idle) = (begun, if is_idle { idle + write_timeout } else { Duration::ZERO });
+                if idle >= app.settings.idle() {
+                    connection.as_mut().graceful_shutdown();
+                }
                 period.set(tokio::time::sleep(write_timeout));
             }
         }
@@ -168,7 +176,7 @@ where
 /// The requests of one connection.
 struct Requests {
     app: Arc<App>,
-    begun: AtomicBool,
+    begun: AtomicUsize,
     open: AtomicUsize,
     unread: Arc<Unread>,
 }
@@ -178,17 +186,22 @@ struct Open(Arc<Requests>);
 
 impl Requests {
     fn begin(requests: &Arc<Requests>) -> Open {
-        requests.begun.store(true, Ordering::Relaxed);
+        requests.begun.fetch_add(1, Ordering::Relaxed);
         requests.open.fetch_add(1, Ordering::Relaxed);
         Open(Arc::clone(requests))
     }
 
     fn have_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
+        self.begun.load(Ordering::Relaxed) > 0
     }
 
     fn are_open(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether nothing is answered, not even by a stream: those have what the client has not read.
+    fn are_over(&self) -> bool {
+        !self.are_open() && Arc::strong_count(&self.unread) == 1
     }
 }
 
@@ -232,6 +245,23 @@ mod tests {
         }
         let text = app.metrics.text();
         assert!(text.contains("tidegate_requests_shed_total{reason=\"buffered\"} 1\n"), "{text}");
+    }
+
+    /// The client lives, and answers whether it is there.
+    #[tokio::test]
+    async fn a_connection_of_http2_that_asks_for_nothing_ends() {
+        let settings = Settings { http: Vec::new(), idle_seconds: 1, ..Settings::default() };
+        let server = Server::start(settings, MemoryStore::default()).await.unwrap();
+        let (near, far) = tokio::io::duplex(1_000);
+        let mut stream = Stream::new(far, Peer::Unix);
+        stream.write_timeout = Duration::from_millis(10);
+        let service = tower::service_fn(|_| async { Ok(Response::new(Body::from("an answer"))) });
+        tokio::spawn(serve_connection(stream, Arc::clone(server.app()), service));
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(near)).await.unwrap();
+        let ended = tokio::spawn(connection);
+        let answer = sender.send_request(Request::get("http://localhost/").body(Body::empty()).unwrap()).await.unwrap();
+        answer.into_body().collect().await.unwrap();
+        timeout(GUARD, ended).await.expect("the server ends it").unwrap().unwrap();
     }
 
     /// The client reads on when another connection, which has half a head, has been cut.

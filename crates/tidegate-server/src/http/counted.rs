@@ -122,8 +122,10 @@ impl<T: Send + Sync + 'static> Answering<'_, T> {
             Method::GET => buffered.hold_read(counts)?,
             _ => buffered.hold_anyway(counts),
         };
+        let by_chunk = length.is_none().then(|| Arc::clone(buffered));
         let (unread, held) = (unread.cloned(), Arc::new((held, length.map(|_| open))));
-        Ok(response.map(|body| Body::new(Unsent { body, chunk: Bytes::new(), unread, waiting: Weak::new(), held })))
+        let (chunk, waiting) = (Bytes::new(), Weak::new());
+        Ok(response.map(|body| Body::new(Unsent { body, chunk, unread, waiting, by_chunk, held })))
     }
 }
 
@@ -134,7 +136,19 @@ struct Unsent<T> {
     unread: Option<Arc<Unread>>,
     /// Since its first part that waits.
     waiting: Weak<Waiting>,
+    /// Of an answer whose length is not known, and of which each chunk counts by itself.
+    by_chunk: Option<Arc<Buffered>>,
     held: Arc<(Held, Option<T>)>,
+}
+
+impl<T> Unsent<T> {
+    /// Counts the chunk, if it does by itself and is large.
+    fn count_chunk(&mut self) {
+        if let Some(buffered) = &self.by_chunk {
+            let bytes = Some(self.chunk.len()).filter(|bytes| *bytes > FREE);
+            self.held = Arc::new((buffered.hold_anyway(bytes.unwrap_or(0)), None));
+        }
+    }
 }
 
 /// A part of an answer. The HTTP library drops it when it is sent, which may be long after the body has ended.
@@ -164,7 +178,10 @@ impl<T: Send + Sync + 'static> http_body::Body for Unsent<T> {
         if self.chunk.is_empty() {
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.chunk = data,
+                    Ok(data) => {
+                        self.chunk = data;
+                        self.count_chunk();
+                    }
                     Err(other) => return Poll::Ready(Some(Ok(other))),
                 },
                 other => return Poll::Ready(other),
@@ -175,6 +192,9 @@ impl<T: Send + Sync + 'static> http_body::Body for Unsent<T> {
         let waiting = self.unread.as_ref().map(|unread| self.waiting.upgrade().unwrap_or_else(|| Waiting::of(unread)));
         self.waiting = waiting.as_ref().map(Arc::downgrade).unwrap_or_default();
         let part = Part { bytes, waiting, _held: Arc::clone(&self.held) };
+        if self.chunk.is_empty() {
+            self.count_chunk();
+        }
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(part)))))
     }
 
@@ -228,6 +248,28 @@ mod tests {
         }
         assert!(sent == text && answer.is_end_stream());
         drop(answer);
+        assert_eq!(bytes.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_unknown_length_counts_by_its_chunks() {
+        let bytes = Gauge::default();
+        let (buffered, unread) = (Buffered::new(0, bytes.clone(), Default::default()), Arc::<Unread>::default());
+        let answering = Answering { buffered: &buffered, method: Method::POST, unread: Some(&unread), open: () };
+        let chunks = [vec![1; FREE], vec![2; MAX_CHUNK + 1], vec![3; FREE + 1]].map(Ok::<_, axum::Error>);
+        let body = Body::from_stream(futures_util::stream::iter(chunks));
+        let mut answer = answering.counted(Response::new(body)).unwrap().into_body();
+        let mut parts = Vec::new();
+        let whole = MAX_CHUNK + 1;
+        for held in [0, whole, whole, whole + FREE + 1] {
+            parts.push(answer.frame().await.unwrap().unwrap());
+            assert_eq!(bytes.get(), held as i64);
+        }
+        parts.drain(..2);
+        assert_eq!(bytes.get(), (whole + FREE + 1) as i64, "a part of the chunk waits");
+        parts.remove(0);
+        assert_eq!(bytes.get(), (FREE + 1) as i64);
+        parts.clear();
         assert_eq!(bytes.get(), 0);
     }
 

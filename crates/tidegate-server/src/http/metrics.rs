@@ -7,6 +7,7 @@ use axum::extract::State;
 use http::header::{ACCEPT, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 
+use super::counted::Static;
 use super::reply::uncached;
 use crate::app::App;
 use crate::metrics::Format;
@@ -67,6 +68,8 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     let format = accepted(&headers);
     let mut response = uncached(content_type(format), Body::from(app.metrics.scrape(format).await));
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
+    // All that ask within a second share one.
+    response.extensions_mut().insert(Static);
     response
 }
 
