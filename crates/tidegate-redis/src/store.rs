@@ -53,7 +53,7 @@ impl RedisStore {
         self.leased().leases().of_rule(rule)
     }
 
-    /// Gives back all that is on lease: for the end of a process.
+    /// Gives back all that is on lease, one key after another: for the end of a process.
     pub async fn close(&self) {
         self.leased().close().await;
     }

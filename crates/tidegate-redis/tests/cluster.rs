@@ -288,9 +288,9 @@ mod slices {
     }
 
     /// Counts for ever; something happens when it is charged and no longer looked at.
-    struct Kept {
-        charges: AtomicU64,
-        meanwhile: Box<dyn Fn() + Send + Sync>,
+    pub(super) struct Kept {
+        pub(super) charges: AtomicU64,
+        pub(super) meanwhile: Box<dyn Fn() + Send + Sync>,
     }
 
     impl Kernel for Kept {
@@ -429,6 +429,7 @@ mod slices {
 }
 
 mod moving_slots {
+    use super::slices::Kept;
     use super::*;
 
     #[test]
@@ -492,6 +493,24 @@ mod moving_slots {
             assert_eq!(decide(&store, &checks), order.map(|index| before[index]));
             assert_eq!(accounts.each_ref().map(|account| account.peek(&store)), before);
         }
+        migration.move_keys();
+        migration.finish();
+    }
+
+    #[test]
+    fn a_kernel_that_gives_nothing_back_is_charged_last_while_its_slot_moves() {
+        let cluster = rough();
+        let (store, _) = store_on(&cluster, |builder| builder);
+        let spent = Account::new(Limit::per_hour(2), "alice");
+        let kept = Kept { charges: AtomicU64::new(0), meanwhile: Box::new(|| ()) };
+        let kept = Account { meter: Meter::custom(Name::literal("kept"), kept), key: Key::from("alice") };
+        while spent.charge(&store).allowed {}
+        kept.charge(&store);
+        let migration = cluster.begin_migration(slot_of(b"alice"), other_master(&cluster, slot_of(b"alice")));
+        migration.move_some(1);
+        let verdicts = decide(&store, &[kept.check(Verb::Charge), spent.check(Verb::Charge)]);
+        assert!(!verdicts[1].allowed);
+        assert_eq!(kept.peek(&store).remaining, 4);
         migration.move_keys();
         migration.finish();
     }

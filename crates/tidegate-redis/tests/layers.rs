@@ -429,7 +429,6 @@ async fn units_that_the_store_did_not_take_back_are_returned_later() {
         RedisFailure::Away { next_attempt: Duration::from_secs(1) },
         RedisFailure::Refused { source: Arc::new(refused) },
         RedisFailure::Contended { tries: 1 },
-        RedisFailure::OnTheWay,
     ] {
         let (memory, failing) = (memory().0, Arc::default());
         let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));

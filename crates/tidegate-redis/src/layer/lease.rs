@@ -46,7 +46,8 @@ pub struct Lease {
 
 impl Lease {
     /// What so many processes together can admit in one interval, for one
-    /// key, beyond what the limit alone would.
+    /// key, beyond what the limit alone would; as much again while what is left of a lease is on its
+    /// way back beside the next one.
     #[must_use]
     pub fn excess(&self, processes: u64) -> u64 {
         self.chunk.saturating_mul(processes)

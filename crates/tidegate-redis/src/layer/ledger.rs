@@ -169,7 +169,7 @@ impl Ledger {
         match shard.get_mut(state_key) {
             Some(account) => account.owe(units),
             None if has_room => shard.entry(state_key.into()).or_insert_with(|| Account::new(subject)).owe(units),
-            None => {}
+            None => tracing::warn!(units, "borrowed units are not given back: too many keys are on lease"),
         }
     }
 

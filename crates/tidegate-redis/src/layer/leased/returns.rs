@@ -18,12 +18,7 @@ impl<S: Store> Lender<S> {
         let Err(error) = self.ask(&left.subject, Verb::Refund, left.units).await else { return Ok(()) };
         match RedisFailure::of(&error) {
             // Nothing was carried out: they go back with a later attempt.
-            Some(
-                RedisFailure::Away { .. }
-                | RedisFailure::Refused { .. }
-                | RedisFailure::Contended { .. }
-                | RedisFailure::OnTheWay,
-            ) => {
+            Some(RedisFailure::Away { .. } | RedisFailure::Refused { .. } | RedisFailure::Contended { .. }) => {
                 self.ledger.owe(&local_key(&left.subject.meter, &left.subject.key), left);
                 return Err(error);
             }

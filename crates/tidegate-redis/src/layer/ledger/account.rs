@@ -141,7 +141,8 @@ impl Account {
 
     /// Whether it is still wanted: it is current, or units are being asked for.
     pub(super) fn is_in_use(&self, now: Micros) -> bool {
-        self.is_current(now) || self.awaited.is_some() || self.turn.strong_count() > 0
+        let is_leaving = self.leaving.as_ref().is_some_and(|over| over.has_changed().is_ok());
+        self.is_current(now) || self.awaited.is_some() || self.turn.strong_count() > 0 || is_leaving
     }
 
     /// Units that can be taken now.
