@@ -3,8 +3,8 @@
 --
 -- The argument of an id is what it stands for and by which limits it is decided, 16
 -- letters each, and then a word for each check: its state, 16 letters, and after a
--- colon the cost in units; or its state and those of limits that it replaced; - for
--- what is no check.
+-- colon the cost in units; or its state and those of limits that it replaced, and after an @
+-- when the last of these was replaced; - for what is no check.
 --
 -- What is remembered is the argument's first part, a space, the reply, and after a | for
 -- how many milliseconds, and what each state was charged: state:cost:time. A request that
@@ -42,11 +42,14 @@ if known_for > 0 then
   end
 end
 
--- The charge that a check is to correct, if there is one.
+-- The charge that a check is to correct, if there is one, and whether a limit was replaced since:
+-- then only the client knows what is left of it.
 local function charge_of(index)
-  for of in string.gmatch(states[index] or '', '%x+') do
-    if charges[of] then
-      return charges[of]
+  local subjects, replaced_at = string.match(states[index] or '', '^([^@]*)@?(%d*)$')
+  for of in string.gmatch(subjects or '', '%x+') do
+    local charge = charges[of]
+    if charge then
+      return charge, replaced_at ~= '' and (charge[2] <= tonumber(replaced_at) or of ~= string.match(subjects, '%x+'))
     end
   end
 end

@@ -23,9 +23,13 @@ for index = 1, slice do
   if verb == UNDO then
     undone, kept = string.match(spec, '^(%d+):(%d+)', 43)
   end
---[[long]] local charge = once and charge_of(index)
+--[[long]] local charge, is_replaced
+--[[long]] if once then
+--[[long]]   charge, is_replaced = charge_of(index)
+--[[long]] end
 --[[long]] local actual
 --[[long]] if verb == SETTLE then
+--[[long]]   outcome = is_replaced and ' 2' or outcome
 --[[long]]   local ceiling, unit
 --[[long]]   ceiling, unit, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
 --[[long]]   local more = (actual - (charge and charge[1] or actual)) * unit

@@ -305,6 +305,11 @@ fn permits_are_renewed_after_a_change_as_in_memory() {
             assert!(there.is_allowed());
             assert_eq!(there, memory.renew(request()).expect("an answer"), "{after}");
         }
+        let there = block_on(redis.reserve_async(request())).expect("known");
+        let here = memory.reserve(request()).expect("known");
+        assert_eq!(there.decision(), here.decision(), "{after}");
+        there.leave_open();
+        here.leave_open();
         let there = block_on(redis.release_async(request())).expect("an answer");
         assert_eq!(there, memory.release(request()).expect("an answer"), "{after}");
         assert_eq!(there.remaining(), Some(after.capacity()), "{after}");

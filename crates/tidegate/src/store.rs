@@ -37,7 +37,7 @@ pub use failure_mode::FailureMode;
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use migration::Former;
-pub(crate) use migration::{give_back, take_over};
+pub(crate) use migration::{give_back, settle_former, take_over};
 pub use slice::{Demand, refund_charges};
 pub use thresholds::{MAX_THRESHOLDS, Thresholds};
 
@@ -247,12 +247,19 @@ impl<'a> Check<'a> {
         self.corrects.is_some() && matches!(self.verb, Verb::Settle(_))
     }
 
-    /// What is left to do of a settlement, and is left of it by now: what its charge has lost
-    /// under the limits that its own replaced does not come back. `left` is what those have
-    /// [left](Meter::give_back_encoded).
+    /// What is left to do of a settlement when the limits that its own replaced have
+    /// [given back](Check::settle_former_encoded): what its charge has lost while they were in
+    /// force does not come back.
     #[must_use]
     pub fn left_to_settle(&self, now: Micros, left: Verb) -> Verb {
-        migration::left_to_settle(self, now, left)
+        migration::left_to_settle(self, self.meter, now, left)
+    }
+
+    /// When the last of the limits was replaced that its own replaced, for a store that knows by
+    /// itself what is [left to settle](Check::left_to_settle) of later charges.
+    #[must_use]
+    pub fn replaced_at(&self) -> Option<Micros> {
+        self.former.iter().map(Former::replaced_at).max()
     }
 
     /// The same limit and key, asked for something else.
@@ -373,7 +380,9 @@ pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duratio
 /// - What a key used of a check's [former limits](Check::former) counts for
 ///   its meter: it moves with the next check that can write, as
 ///   [`Meter::take_over_encoded`] does it, and a peek answers as if it had moved.
-///   What gives back begins with what did not fit ([`Meter::give_back_encoded`]).
+///   What gives back begins with what has not moved: a refund after what fits has moved
+///   ([`Meter::give_back_encoded`]), and a correction before ([`Check::settles_first`],
+///   [`Check::settle_former_encoded`], [`Check::left_to_settle`]).
 /// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
 ///   by field, and which thresholds of its meter a check [crossed](Meter::crossed): each
 ///   once, and where it [needs marks](Meter::needs_marks) not again while the mark is [in

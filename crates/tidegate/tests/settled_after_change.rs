@@ -100,6 +100,36 @@ fn what_had_gone_before_the_change_does_not_come_back() {
     }
 }
 
+#[test]
+fn what_had_gone_under_a_limit_in_between_does_not_come_back() {
+    // Ten are reserved at the beginning; at these seconds the limit changes, and others charge so many.
+    let cases = [
+        // What others charged is not given back in place of what has gone.
+        ("fixed 10/min", [(70, "fixed 10/h", 10), (72, "fixed 20/h", 0)], 10),
+        ("1000/s", [(70, "10/day", 10), (72, "20/day", 0)], 10),
+        // Raised for a moment, and put back.
+        ("fixed 10/h", [(1, "fixed 100/s", 1), (3, "fixed 10/h", 10)], 0),
+        ("10/day", [(1, "1000/s", 1), (3, "10/day", 10)], 0),
+        // What is there comes back.
+        ("fixed 10/h", [(1, "fixed 12/h", 2), (3, "fixed 20/h", 3)], 15),
+        ("sliding-log 10/min", [(1, "sliding-log 12/h", 2), (60, "sliding-log 20/day", 3)], 15),
+    ];
+    for (first, changes, left_then) in cases {
+        let (limiter, clock) = limiter(limit(first));
+        let held = reserve(&limiter, 10);
+        let mut charged = 0;
+        for (second, to, cost) in changes {
+            clock.set(START.saturating_add(Micros::new(second * 1_000_000)));
+            limiter.set_policy(limit(to)).expect("a valid policy");
+            clock.advance(SECOND / 10);
+            assert!(cost == 0 || limiter.allow(Request::new("alice").cost(cost)), "{first}: {cost} of {to}");
+            charged += cost;
+        }
+        assert!(charged > 0 && held.release().expect("released").is_allowed());
+        assert_eq!(left(&limiter), left_then, "{first}");
+    }
+}
+
 /// Whatever is settled, and however the limit is changed meanwhile: a key is at least as full as one
 /// that was charged what was used in the first place.
 #[test]

@@ -17,7 +17,7 @@ use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Check, Encoded, Purpose};
 
 use super::Remote;
-use super::swap::{Member, began, unchanged};
+use super::swap::{Member, Swapped, began, unchanged};
 use crate::failure::RedisFailure;
 use crate::script::{Once, Outcome, Step, Task, Tell, charges};
 use crate::state::Form;
@@ -85,8 +85,9 @@ impl Remote {
             let decided = match self.decide_group(&group, intent).await {
                 Ok(decided) => decided,
                 Err(RedisFailure::OnTheWay) if group.can_part() => {
-                    let (charges, others): (Vec<_>, Vec<_>) = group.into_singles(false).partition(Group::charges);
-                    charges.into_iter().chain(others).rev().for_each(|single| groups.push_front(single));
+                    let mut singles: Vec<Group<'_>> = group.into_singles(false).collect();
+                    singles.sort_by_key(|single| single.members.first().map(|member| rank(&member.check)));
+                    singles.into_iter().rev().for_each(|single| groups.push_front(single));
                     continue;
                 }
                 Err(failure) => {
@@ -130,8 +131,7 @@ impl Remote {
     }
 
     async fn decide_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        let is_swapped = |member: &Member<'_>| member.check.meter().limit().is_none() || member.corrects_former();
-        if group.members.iter().any(is_swapped) {
+        if group.members.iter().any(|member| member.check.meter().limit().is_none()) {
             return self.swap_group(group, intent).await;
         }
         let mut steps = group.steps(decide);
@@ -201,9 +201,9 @@ impl Remote {
                     let states = states.drain(..member.states().count()).collect();
                     let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
                     let verb = member.check.verb();
-                    let (encoded, decided) = member.decide(states, now, verb, since)?;
+                    let Swapped { encoded, steps: decided, verb, cost } = member.decide(states, now, verb, since)?;
                     steps.extend(decided);
-                    told.extend(tell.map(|step| step.decided(&encoded, verb, member.check.cost())));
+                    told.extend(tell.map(|step| step.decided(&encoded, verb, cost)));
                     Some(encoded)
                 } else {
                     steps.extend(decide(check).map(|task| Step { key: member.key.clone(), task }));

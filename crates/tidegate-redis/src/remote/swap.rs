@@ -22,6 +22,16 @@ pub(super) struct Member<'a> {
     pub(super) former: Vec<Former<'a>>,
 }
 
+/// What comes of a check that the client decides.
+pub(super) struct Swapped<'a> {
+    pub(super) encoded: Encoded,
+    /// A step for each state.
+    pub(super) steps: Vec<Step<'a>>,
+    /// What was left to do when the limits that its own replaced had given back.
+    pub(super) verb: Verb,
+    pub(super) cost: u64,
+}
+
 /// A limit that another one replaced.
 #[derive(Clone)]
 pub(super) struct Former<'a> {
@@ -54,7 +64,7 @@ impl<'a> Member<'a> {
 
     /// Whether what it corrects may be the charge of a limit that its own replaced: no script knows what is
     /// left of that.
-    pub(super) fn corrects_former(&self) -> bool {
+    fn corrects_former(&self) -> bool {
         self.check.is_correction() && !self.check.former().is_empty()
     }
 
@@ -95,14 +105,14 @@ impl<'a> Member<'a> {
         Some(Encoded { verdict, after: None, withheld: verdict, healed: None, used: [0, 0] })
     }
 
-    /// What comes of the check, and a step for each state.
+    /// What comes of the check.
     pub(super) fn decide(
         &self,
         states: Vec<Vec<u8>>,
         now: Micros,
         verb: Verb,
         since: Option<Micros>,
-    ) -> Result<(Encoded, Vec<Step<'a>>), RedisFailure> {
+    ) -> Result<Swapped<'a>, RedisFailure> {
         let (meter, intended) = (self.check.meter(), verb);
         let (mut verb, mut cost) = (verb, self.check.cost());
         let is_custom = self.states().any(|(meter, _)| meter.limit().is_none());
@@ -114,20 +124,23 @@ impl<'a> Member<'a> {
         for (former, used) in self.former.iter().zip(&states[1..]) {
             let mut used = encoded(former.meter, used)?;
             // What does not fit would come back with the next charge.
-            let mut give_back = |used: &[u8]| {
-                let given_back;
-                (given_back, verb, cost) = former.meter.give_back_encoded(used, now, verb, cost)?;
-                Some(given_back)
-            };
+            let (rest, given_back);
             if self.check.settles_first() {
-                used = give_back(&used).ok_or_else(garbled)?.bytes;
+                let settled = self.check.settle_former_encoded(former.meter, &used, now, (verb, cost));
+                (given_back, verb, cost) = settled.ok_or_else(garbled)?;
+                used = given_back.bytes;
             }
-            let rest;
             (own, rest) = meter.take_over_encoded(&own.bytes, now, former.meter, &used).ok_or_else(garbled)?;
-            let given_back = if self.check.settles_first() { Some(rest.clone()) } else { give_back(&rest.bytes) };
-            left.push([given_back.ok_or_else(garbled)?, rest]);
+            if self.check.settles_first() {
+                left.push([rest.clone(), rest]);
+            } else {
+                let kept;
+                (kept, verb, cost) =
+                    former.meter.give_back_encoded(&rest.bytes, now, verb, cost).ok_or_else(garbled)?;
+                left.push([kept, rest]);
+            }
         }
-        let verb = self.check.left_to_settle(now, verb);
+        verb = self.check.left_to_settle(now, verb);
         let decided = match since.and_then(|since| self.used_up(since, now, verb)) {
             Some(used_up) => used_up,
             None => meter.decide_encoded(&own.bytes, now, verb, cost).ok_or_else(garbled)?,
@@ -150,6 +163,6 @@ impl<'a> Member<'a> {
             let [after, healed] = left.map(|kept| write(former.meter, moved(kept)));
             steps.push(step((former.meter, &former.key), true, after, healed, None));
         }
-        Ok((decided, steps))
+        Ok(Swapped { encoded: decided, steps, verb, cost })
     }
 }

@@ -65,7 +65,8 @@ fn word(check: &Check<'_>) -> String {
         (Verb::Charge, Some(Purpose::Once)) => format!("{:016x}:{}", check.subject(), check.cost()),
         (Verb::Settle(_) | Verb::Renew(_), _) => {
             let subjects: Vec<String> = check.subjects().map(|subject| format!("{subject:016x}")).collect();
-            subjects.join(",")
+            let replaced_at = check.replaced_at().map(|at| format!("@{at}", at = at.get()));
+            subjects.join(",") + &replaced_at.unwrap_or_default()
         }
         _ => NO_CHECK.to_owned(),
     }

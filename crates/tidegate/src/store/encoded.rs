@@ -1,8 +1,9 @@
 //! Deciding on a state that is kept as bytes: for stores that can keep and
 //! compare bytes, but run no kernel themselves.
 
+use super::Check;
 use super::meter::Meter;
-use super::migration::{give_back, take_over};
+use super::migration::{give_back, settle_former, take_over};
 use crate::kernel::{self, Kernel, Verb, Verdict};
 use crate::time::Micros;
 
@@ -87,6 +88,23 @@ impl Meter {
         let mut bytes = Vec::new();
         self.kernel().encode(state, &mut bytes);
         Kept { bytes, forget_at: self.kernel().forget_at(state) }
+    }
+}
+
+impl Check<'_> {
+    /// Has a [settlement](Check::settles_first) begin with a limit that its own replaced, by its state: what
+    /// is left of that, and the verb and the cost of what is still to be done. `None` if it is no such state.
+    #[must_use]
+    pub fn settle_former_encoded(
+        &self,
+        from: &Meter,
+        used: &[u8],
+        now: Micros,
+        (verb, cost): (Verb, u64),
+    ) -> Option<(Kept, Verb, u64)> {
+        let mut used = from.load_healed(used, now)?;
+        let (verb, cost) = settle_former(self, from, &mut used, now, (verb, cost));
+        Some((from.keep_if_in_use(&used, now), verb, cost))
     }
 }
 

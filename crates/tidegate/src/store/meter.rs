@@ -415,9 +415,11 @@ impl Meter {
     /// it climbs there are fewer.
     pub(crate) fn drain(&self) -> Option<([u64; 2], u128)> {
         let limit = self.limit?;
-        let is_bucket = matches!(limit.kernel(), LimitKernel::Bucket(_));
-        let least = self.warm_up.map_or(limit.count(), |warm_up| warm_up.start());
-        is_bucket.then(|| ([least, limit.count()], limit.period().as_micros()))
+        let LimitKernel::Bucket(bucket) = limit.kernel() else { return None };
+        Some(match self.warm_up {
+            None => ([bucket.drain(); 2], u128::from(bucket.scale()) * u128::from(bucket.tick())),
+            Some(warm_up) => ([warm_up.start(), limit.count()], limit.period().as_micros()),
+        })
     }
 
     /// By how many microseconds a step in which it sees time is longer than one.

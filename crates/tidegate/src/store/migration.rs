@@ -23,6 +23,14 @@ pub struct Former<'a> {
     pub until: Micros,
 }
 
+impl Former<'_> {
+    /// When another limit replaced it, at the latest.
+    #[must_use]
+    pub fn replaced_at(&self) -> Micros {
+        Micros::new(self.until.get().saturating_sub(self.meter.horizon().get()))
+    }
+}
+
 /// Moves what was used of one limit to the one that succeeds it.
 pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &Meter, used: &mut MeterState) {
     let limits = (to.limit().map(|limit| limit.kernel()), from.limit().map(|limit| limit.kernel()));
@@ -43,8 +51,8 @@ pub(crate) fn take_over(to: &Meter, state: &mut MeterState, now: Micros, from: &
     }
 }
 
-/// Begins what a check gives back with what did not fit into the limit that succeeded
-/// this one, which would come back with the next charge: what the check has still to do.
+/// Begins what a check gives back with what is left of the limit that the check's own
+/// replaced, which would come back with the next charge: what the check has still to do.
 pub(crate) fn give_back(from: &Meter, used: &mut MeterState, now: Micros, verb: Verb, cost: u64) -> (Verb, u64) {
     let kernel = from.kernel();
     match verb {
@@ -67,21 +75,48 @@ pub(crate) fn give_back(from: &Meter, used: &mut MeterState, now: Micros, verb: 
     }
 }
 
-/// What is left of a settlement of a charge that was made to a replaced limit. Some of it may have
-/// gone there, which the limit that succeeded it cannot know: it is told of fewer units, or, as a
-/// bucket, that they are older.
-pub(super) fn left_to_settle(check: &Check<'_>, now: Micros, left: Verb) -> Verb {
-    let replaced = check.corrects.and_then(|place| check.former.get(place.get().checked_sub(2)? as usize));
-    let (Some(replaced), Verb::Settle(charged), Verb::Settle(rest)) = (replaced, check.verb, left) else { return left };
-    let (kept, to) = (check.cost, check.meter);
-    if rest.cost <= kept {
+/// Has a settlement begin with a limit that its own replaced: what it has still to do.
+pub(crate) fn settle_former(
+    check: &Check<'_>,
+    from: &Meter,
+    used: &mut MeterState,
+    now: Micros,
+    (verb, cost): (Verb, u64),
+) -> (Verb, u64) {
+    let bounded = left_to_settle(check, from, now, verb);
+    match (verb, bounded, give_back(from, used, now, bounded, cost)) {
+        (Verb::Settle(charged), Verb::Settle(before), (Verb::Settle(after), cost)) => {
+            (Verb::Settle(Charged { cost: charged.cost - (before.cost - after.cost), ..charged }), cost)
+        }
+        (.., left) => left,
+    }
+}
+
+/// What is left of a settlement where it goes on with this limit, the check's own or one that it
+/// replaced. Some of the charge may have gone while another limit was in force, which this one cannot know:
+/// it is told of fewer units, or, as a bucket, that they are older. A log knows the charge by its instant.
+pub(super) fn left_to_settle(check: &Check<'_>, to: &Meter, now: Micros, left: Verb) -> Verb {
+    let Some(place) = check.corrects else { return left };
+    let charged_former = place.get().checked_sub(2).map(|place| check.former.get(place as usize));
+    let (Verb::Settle(charged), Verb::Settle(rest)) = (check.verb, left) else { return left };
+    let is_log = to.nominal_limit().is_some_and(|limit| matches!(limit.kernel(), LimitKernel::Log(_)));
+    let is_charged = charged_former.flatten().is_some_and(|former| former.meter.is_same_as(to));
+    let kept = check.cost;
+    if rest.cost <= kept || is_log || is_charged {
         return left;
     }
     let excess = charged.cost - kept;
-    let (mut at, mut there) = (charged.at, if replaced.until > now { excess } else { 0 });
-    for former in check.former.iter().filter(|former| former.until > now) {
-        let age = u128::from(now.saturating_since(charged.at).get() + former.meter.fuzz());
-        match (former.meter.drain(), to.drain()) {
+    let (mut at, mut there) = (charged.at, excess);
+    let own = Former { meter: check.meter, until: Micros::MAX };
+    let was_charged = charged_former.map_or(Some(own), Option::<&Former<'_>>::copied);
+    let since = check.former.iter().filter(|former| former.replaced_at() >= charged.at).copied();
+    for limit in was_charged.into_iter().chain(since).filter(|limit| !limit.meter.is_same_as(to)) {
+        if limit.until <= now {
+            there = 0;
+            continue;
+        }
+        let age = u128::from(now.saturating_since(charged.at).get() + limit.meter.fuzz());
+        match (limit.meter.drain(), to.drain()) {
             (Some(([_, most], period)), Some(([least, _], own_period))) => {
                 let drained = (u128::from(most) * age).checked_mul(own_period);
                 let age = drained.map(|drained| drained.div_ceil(period * u128::from(least)));
@@ -92,7 +127,7 @@ pub(super) fn left_to_settle(check: &Check<'_>, now: Micros, left: Verb) -> Verb
                 let drained = u64::try_from((u128::from(most) * age).div_ceil(period)).unwrap_or(u64::MAX);
                 there = there.min(excess.saturating_sub(drained.saturating_sub(kept)));
             }
-            (None, _) => there = there.min(counts(former.meter, now, Charged { cost: excess, ..charged })),
+            (None, _) => there = there.min(counts(limit.meter, now, Charged { cost: excess, ..charged })),
         }
     }
     let units = there.saturating_sub(charged.cost - rest.cost).min(rest.cost - kept);

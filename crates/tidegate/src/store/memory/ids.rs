@@ -55,8 +55,8 @@ struct Record {
     lasts: Micros,
     until: Micros,
     verdicts: Box<[Verdict]>,
-    /// What the requests charged, each to one of the limits.
-    charged: Box<[Charged]>,
+    /// What the requests charged, each to the state of one of the limits.
+    charged: Box<[(u64, Charged)]>,
     /// What was said when it was settled.
     settled: Option<Box<Record>>,
 }
@@ -82,20 +82,20 @@ impl Record {
 impl Record {
     /// What came of some checks, of which none was refused.
     fn new(checks: &[Check<'_>], verdicts: &[Verdict], at: Micros, lasts: Micros) -> Record {
-        let subjects = checks.iter().map(Check::subject).collect();
+        let subjects: Box<[u64]> = checks.iter().map(Check::subject).collect();
         let charged = |(check, verdict): (&Check<'_>, &Verdict)| match check.verb() {
             // What no state was charged cannot be given back.
             Verb::Charge if !verdict.degraded => Charged { at: at.saturating_add(verdict.ahead), cost: check.cost() },
             _ => Charged::default(),
         };
-        let charged = checks.iter().zip(verdicts).map(charged).collect();
+        let charged = subjects.iter().copied().zip(checks.iter().zip(verdicts).map(charged)).collect();
         let (until, verdicts) = (at.saturating_add(lasts), verdicts.into());
         Record { owner: 0, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }
     }
 
     /// Which of the charges is that of a state.
     fn place_of(&self, subject: u64) -> Option<usize> {
-        self.subjects.iter().position(|known| *known == subject)
+        self.charged.iter().position(|(charged, _)| *charged == subject)
     }
 }
 
@@ -212,7 +212,7 @@ impl MemoryStore {
             settled.repeat(checks, verdicts);
             return Ok(settled.at);
         }
-        let charge_of = |subject| record.place_of(subject).map(|place| record.charged[place]);
+        let charge_of = |subject| record.place_of(subject).map(|place| record.charged[place].1);
         let corrections: Vec<Check<'_>> = checks.iter().map(|check| check.correcting(charge_of)).collect();
         let at = self.decide_together(&corrections, verdicts, None)?;
         if is_refused(&corrections, verdicts) {
@@ -227,8 +227,8 @@ impl MemoryStore {
             let place = correction.subjects().find_map(|subject| record.place_of(subject));
             if let (Verb::Renew(_), Some(place)) = (correction.verb(), place) {
                 // All of it is there, whichever limit was charged.
-                record.subjects[place] = correction.subject();
-                record.charged[place].at = at.saturating_add(verdict.ahead);
+                let (subject, charged) = &mut record.charged[place];
+                (*subject, charged.at) = (correction.subject(), at.saturating_add(verdict.ahead));
             }
         }
         Ok(at)

@@ -67,12 +67,18 @@ fn heal(from: &mut Step<'_>) {
 }
 
 /// Has what the target gives back begin with what did not fit.
-pub(super) fn give_back(steps: &mut [Step<'_>], from: &mut Step<'_>) {
-    let Some(to) = from.target.and_then(|target| steps.get_mut(target)) else { return };
+pub(super) fn give_back(checks: &[Check<'_>], steps: &mut [Step<'_>], from: &mut Step<'_>) {
+    let Some((check, to)) = from.target.and_then(|target| Some((checks.get(target)?, steps.get_mut(target)?))) else {
+        return;
+    };
     let (verb, cost) = (to.check.verb(), to.check.cost());
     if verb.may_give_back() && (verb == Verb::Reset || matches!(from.placement, Placement::Own)) {
         heal(from);
-        let (verb, cost) = store::give_back(from.check.meter(), &mut from.state, from.at, verb, cost);
+        let (meter, state, at) = (from.check.meter(), &mut from.state, from.at);
+        let (verb, cost) = match check.settles_first() {
+            true => store::settle_former(check, meter, state, at, (verb, cost)),
+            false => store::give_back(meter, state, at, verb, cost),
+        };
         (to.check.verb, to.check.cost, from.changed) = (verb, cost, true);
     }
 }

@@ -44,7 +44,7 @@ impl MemoryStore {
         for from in &mut *former {
             let settles = from.target.is_some_and(|target| checks[target].settles_first());
             if settles {
-                migration::give_back(steps, from);
+                migration::give_back(checks, steps, from);
             }
             migration::take_over(checks, steps, from);
         }
@@ -56,7 +56,7 @@ impl MemoryStore {
         let all_pass = !steps.iter().any(refuses);
         for from in former.iter_mut().filter(|_| all_pass) {
             if !from.target.is_some_and(|target| checks[target].settles_first()) {
-                migration::give_back(steps, from);
+                migration::give_back(checks, steps, from);
             }
         }
         for (check, step) in checks.iter().zip(&mut *steps) {
@@ -243,6 +243,12 @@ struct Round<'s, 'a> {
 impl Drop for Round<'_, '_> {
     fn drop(&mut self) {
         let Round { store, shared, held, steps } = self;
+        // What moved to a state that is not kept stays where it was, if nothing else has it.
+        let number = steps.iter().take_while(|step| step.target.is_none()).count();
+        let (asked, former) = steps.split_at_mut(number);
+        for from in former {
+            from.changed &= from.target.is_some_and(|target| !asked[target].is_custom());
+        }
         steps.iter_mut().for_each(|step| store.settle(held, shared.as_mut(), step));
     }
 }
