@@ -29,13 +29,13 @@ for index = 1, slice do
 --[[long]] end
 --[[long]] local actual
 --[[long]] if verb == SETTLE then
---[[long]]   outcome = is_replaced and ' 2' or outcome
 --[[long]]   local ceiling, unit
 --[[long]]   ceiling, unit, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
 --[[long]]   local more = (actual - (charge and charge[1] or actual)) * unit
 --[[long]]   if more > 0 then
 --[[long]]     verb, cost, spec = REPORT, math.min(more, cost), string.rep('-', 42) .. ceiling
 --[[long]]   else
+--[[long]]     outcome = more < 0 and is_replaced and ' 2' or outcome
 --[[long]]     verb, cost, kept, undone = UNDO, -more, actual * unit, charge and charge[2]
 --[[long]]   end
 --[[long]] elseif verb == RENEW then

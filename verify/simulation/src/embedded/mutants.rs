@@ -56,6 +56,8 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("a late settlement", once::what_is_settled_late_is_given_back_but_for_what_is_kept),
         ("a renewal", once::a_renewal_lasts_as_long_as_the_reservation),
         ("a limit that replaced another", once::a_charge_is_found_by_the_limit_that_was_replaced),
+        ("a limit replaced since", once::a_charge_is_settled_by_the_script_unless_a_limit_was_replaced_since),
+        ("a permit that moved", once::a_charge_that_is_renewed_is_of_the_limit_that_holds_it),
         ("a log in use", expiry::a_log_in_use_expires_and_forgets_in_time),
         ("all given back", expiry::what_is_given_back_in_full_leaves_nothing),
         ("an undo in the past", undo::an_undo_by_a_clock_that_went_back_tells_how_things_stand),

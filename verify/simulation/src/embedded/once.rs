@@ -136,6 +136,65 @@ pub(super) fn a_charge_is_found_by_the_limit_that_was_replaced() {
     assert_eq!(verdict[0].remaining, LIMITS[0].capacity() - 2);
 }
 
+/// What is left of a charge that is older than the change of a limit, the client finds out.
+#[test]
+pub(super) fn a_charge_is_settled_by_the_script_unless_a_limit_was_replaced_since() {
+    // Which limit was charged three, when the other one was replaced, what is settled, and what is
+    // charged then.
+    for (is_own, replaced_at, actual, charged) in [
+        (true, START - 1, 1, 1),
+        (true, START, 1, 3),
+        (true, START + 1, 1, 3),
+        (true, START + 1, 3, 3),
+        (true, START + 1, 4, 4),
+        (false, START - 1, 1, 3),
+    ] {
+        let account = Account::new(LIMITS[0], SETTINGS);
+        account.set(START);
+        let reserve = account.check(Verb::Charge, 3).with_id(&ID);
+        let other = Meter::new("other", LIMITS[0]);
+        let of_other = |verb, cost| Check::new(&other, reserve.key(), verb, cost).expect("a check");
+        let decide = |check: Check<'_>| {
+            let mut verdict = [Verdict::default()];
+            block_on(account.store.decide(&[check], &mut verdict)).expect("an answer");
+            verdict[0]
+        };
+        assert!(decide(reserve).allowed && decide(of_other(Verb::Charge, 3)).allowed);
+        let (meter, former) = if is_own { (reserve.meter(), &other) } else { (&other, reserve.meter()) };
+        let until = Micros::new(replaced_at).saturating_add(former.horizon());
+        let (former, id) = ([Former { meter: former, until }], RequestId { purpose: Purpose::Settle, ..ID });
+        let settle = Check::new(meter, reserve.key(), Verb::SETTLE, actual).expect("a check");
+        decide(settle.with_former(&former).with_id(&id));
+        let left = decide(Check::new(meter, reserve.key(), Verb::Peek, 0).expect("a check")).remaining;
+        assert_eq!(left, LIMITS[0].capacity() - charged, "{is_own}, {replaced_at}: {actual}");
+        let is_settled = record(&account).contains("|=");
+        assert_eq!(is_settled, charged == actual, "{is_own}, {replaced_at}: {actual}");
+    }
+}
+
+#[test]
+pub(super) fn a_charge_that_is_renewed_is_of_the_limit_that_holds_it() {
+    let limit = Limit::in_flight(2, Duration::from_secs(60));
+    let account = Account::new(limit, SETTINGS);
+    let ask = |now: u64, check: Check<'_>| {
+        account.set(now);
+        let mut verdict = [Verdict::default()];
+        block_on(account.store.decide(&[check], &mut verdict)).expect("an answer");
+        assert!(verdict[0].allowed);
+    };
+    let reserve = account.check(Verb::Charge, 1).with_id(&ID);
+    ask(START, reserve);
+    // It has moved.
+    let last = Meter::new("last", limit);
+    ask(START, Check::new(&last, reserve.key(), Verb::Charge, 1).expect("a check"));
+    let former = [Former { meter: reserve.meter(), until: Micros::MAX }];
+    let renew = Check::new(&last, reserve.key(), Verb::RENEW, 1).expect("a check").with_former(&former);
+    ask(START + 9, renew.with_id(&RequestId { purpose: Purpose::Renew, ..ID }));
+    let record = record(&account);
+    let (_, charged) = record.split_once('|').expect("what was charged");
+    assert_eq!(charged, format!("300000 {:016x}:1:{}", renew.subject(), START + 9));
+}
+
 /// What has drained since may have been of what is kept: the rest is given back.
 #[test]
 pub(super) fn what_is_settled_late_is_given_back_but_for_what_is_kept() {

@@ -20,6 +20,7 @@ pub(super) struct Judge {
     is_strict: bool,
     /// What all leases together may let pass in one interval beyond the limit.
     excess: u64,
+    has_leases: bool,
     accounts: BTreeMap<Vec<u8>, Account>,
     ids: BTreeMap<Vec<u8>, Id>,
     /// What the fallback of each process admitted, by state.
@@ -83,6 +84,7 @@ impl Judge {
     pub(super) fn new(scenario: &Scenario) -> Judge {
         Judge {
             is_strict: scenario.is_strict,
+            has_leases: scenario.lease.is_some(),
             excess: scenario.lease.map_or(0, |lease| lease.excess(scenario.processes as u64)) + scenario.under_way(),
             accounts: BTreeMap::new(),
             ids: BTreeMap::new(),
@@ -208,7 +210,7 @@ impl Judge {
 
     fn find_broken(&self) -> Option<String> {
         let accounts = self.accounts.iter().find_map(|(name, account)| {
-            let broken = self.bound(account).or_else(|| account.sent_twice())?;
+            let broken = self.bound(account).or_else(|| account.sent_twice(self.has_leases))?;
             Some(format!("{}: {broken}", String::from_utf8_lossy(name)))
         });
         let local = || {
@@ -287,9 +289,12 @@ impl Account {
         }
     }
 
-    /// What was carried out more often than it was asked for.
-    fn sent_twice(&self) -> Option<String> {
-        let Account { asked, answered, refunded, to_refund, .. } = *self;
+    /// What was carried out more often than it was asked for. Beside a lease, what was charged for a
+    /// caller that is gone is given back.
+    fn sent_twice(&self, has_leases: bool) -> Option<String> {
+        let Account { asked, answered, charged, refunded, admitted, .. } = *self;
+        let gone = if has_leases { charged.saturating_sub(admitted) } else { 0 };
+        let to_refund = self.to_refund + gone;
         if self.is_leased {
             return None;
         }
