@@ -296,12 +296,14 @@ fn a_refused_slice_tells_what_remains_uncharged() {
     }
 }
 
-/// Memory that takes a second for an answer.
-struct Slow(Memory);
+/// Memory that takes a second for an answer about some verbs.
+struct Slow(Memory, fn(Verb) -> bool);
 
 impl Store for Slow {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        sleep(Duration::from_secs(1)).await;
+        if checks.iter().any(|check| self.1(check.verb())) {
+            sleep(Duration::from_secs(1)).await;
+        }
         self.0.decide(checks, verdicts).await
     }
 
@@ -315,7 +317,7 @@ impl Store for Slow {
 async fn one_that_is_there_hears_of_a_threshold() {
     let memory = memory().0;
     let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
-    let store = Leased::new(Slow(Arc::clone(&memory)), Arc::new(leases), Handle::current());
+    let store = Leased::new(Slow(Arc::clone(&memory), |_| true), Arc::new(leases), Handle::current());
     let meter = meter("rule", Limit::per_hour(10)).notify(Thresholds::new([50]).expect("a percentage"));
     let key = Key::from("alice");
     let charge = |cost| {
@@ -448,27 +450,12 @@ async fn units_that_the_store_did_not_take_back_are_returned_later() {
     }
 }
 
-/// Memory that takes a second to take anything back.
-struct SlowToRefund(Memory);
-
-impl Store for SlowToRefund {
-    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        if checks.iter().any(|check| check.verb() == Verb::Refund) {
-            sleep(Duration::from_secs(1)).await;
-        }
-        self.0.decide(checks, verdicts).await
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.0.clock()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn two_loans_at_a_time_are_two_chunks_at_most() {
     let (memory, clock) = memory();
     let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
-    let store = Leased::new(SlowToRefund(Arc::clone(&memory)), Arc::new(leases), Handle::current());
+    let store =
+        Leased::new(Slow(Arc::clone(&memory), |verb| verb == Verb::Refund), Arc::new(leases), Handle::current());
     let (meter, alice) = (meter("rule", Limit::per_hour(100)), Key::from("alice"));
     asked_often(&store, &meter, &alice);
     let left = || ask(&memory, check(&meter, &alice, Verb::Peek, 0)).remaining;
@@ -589,7 +576,7 @@ fn units_of_a_former_limit_do_not_go_back_to_the_new_one() {
 async fn requests_that_come_together_after_a_change_lose_no_units() {
     let memory = memory().0;
     let leases = Leases::new([("rule".to_owned(), LEASE)], Duration::from_secs(60));
-    let store = Leased::new(Slow(Arc::clone(&memory)), Arc::new(leases), Handle::current());
+    let store = Leased::new(Slow(Arc::clone(&memory), |_| true), Arc::new(leases), Handle::current());
     let ([old, new], alice) = ([100, 200].map(|count| meter("rule", Limit::per_hour(count))), Key::from("alice"));
     let former = [Former { meter: &old, until: Micros::MAX }];
     let decided = async |check: Check<'_>| {
