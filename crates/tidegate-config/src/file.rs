@@ -10,17 +10,20 @@ use std::fmt;
 
 pub(crate) use notify::Notify;
 pub(crate) use priority::PriorityFile;
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+#[cfg(test)]
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 use tidegate::{Condition, KeyAttribute, Limit, Missing, Network, Setting, WarmUp};
 pub use words::Words;
 
 /// A policy, or a part of one that others include.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyFile {
     /// More files with rules, overrides and lists, relative to this one.
@@ -42,7 +45,8 @@ pub struct PolicyFile {
 }
 
 /// One rule: a limit, the requests that it applies to, and whose it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
     /// The limit in words, such as "100/min burst 20"; or "unlimited", or
@@ -111,7 +115,8 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// Who is refused or let pass before any rule is asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lists {
     /// Requests for which one of these holds are refused.
@@ -144,7 +149,8 @@ pub enum Match {
 }
 
 /// [`Match`] with a word for what is asked.
-#[derive(Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum NamedMatch {
     /// The attribute is exactly this.
@@ -217,6 +223,7 @@ impl<'de> Deserialize<'de> for Match {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for Match {
     fn schema_name() -> Cow<'static, str> {
         "Match".into()
@@ -231,8 +238,9 @@ impl JsonSchema for Match {
 }
 
 /// An attribute of a key: as it is, or made coarser.
-#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
-#[schemars(untagged)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(test, schemars(untagged))]
 pub enum KeyPart {
     /// The attribute as it is; the attribute ip is an address, and counts by the
     /// first 64 bits of IPv6.
@@ -242,9 +250,10 @@ pub enum KeyPart {
 }
 
 /// An attribute of a key, made coarser, or the first of several that is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{ "required": ["attribute"] }, { "required": ["first"] }]))]
+#[cfg_attr(test, schemars(extend("oneOf" = [{ "required": ["attribute"] }, { "required": ["first"] }])))]
 pub struct CoarseKeyPart {
     /// The attribute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,15 +261,15 @@ pub struct CoarseKeyPart {
     /// In place of one attribute: the first of these that the request has, such
     /// as ["user", "ip"].
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "at_least_one")]
-    #[schemars(length(min = 1))]
+    #[cfg_attr(test, schemars(length(min = 1)))]
     pub first: Vec<String>,
     /// How many bits of an IPv4 address count: 32 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bits::<32, _>")]
-    #[schemars(range(max = 32))]
+    #[cfg_attr(test, schemars(range(max = 32)))]
     pub ipv4: Option<u8>,
     /// How many bits of an IPv6 address count: 64 unless given.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bits::<128, _>")]
-    #[schemars(range(max = 128))]
+    #[cfg_attr(test, schemars(range(max = 128)))]
     pub ipv6: Option<u8>,
     /// Take Alice and ALICE for alice.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -345,7 +354,8 @@ impl<'de> Deserialize<'de> for KeyPart {
 }
 
 /// What becomes of requests that lack an attribute of the key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenMissing {
     /// They are answered by an error that names the rule and the attribute.
@@ -374,7 +384,8 @@ impl From<WhenMissing> for Missing {
 }
 
 /// What a request is charged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cost {
     /// So many times its own cost.
@@ -384,7 +395,8 @@ pub enum Cost {
 }
 
 /// What becomes of a request that takes more than the limit can ever let pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimate {
     /// It is answered by an error.
@@ -401,7 +413,8 @@ impl Estimate {
 }
 
 /// Who answers when the store cannot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(test, derive(JsonSchema))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// Everything passes.
@@ -452,6 +465,7 @@ impl<'de> Deserialize<'de> for Listed {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for Listed {
     fn schema_name() -> Cow<'static, str> {
         "Listed".into()
@@ -523,6 +537,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Named<V> {
     }
 }
 
+#[cfg(test)]
 impl<V: JsonSchema> JsonSchema for Named<V> {
     fn inline_schema() -> bool {
         true

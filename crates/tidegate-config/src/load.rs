@@ -114,8 +114,8 @@ pub fn parse_with_warnings(text: &str, format: Format, name: &Path) -> Result<Lo
 
 /// The JSON Schema of a policy file, for editors.
 #[must_use]
-pub fn schema() -> String {
-    format!("{:#}", schemars::schema_for!(PolicyFile).as_value())
+pub fn schema() -> &'static str {
+    include_str!("policy.schema.json")
 }
 
 impl PolicyFile {
@@ -274,5 +274,25 @@ impl Loader {
         };
         let policy = self.diagnostics.finish(policy)?;
         Ok(Loaded { policy, warnings: warnings::of(&self.parts) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes the schema instead of comparing it.
+    const WRITE: &str = "TIDEGATE_WRITE_SCHEMA";
+
+    #[test]
+    fn the_schema_is_that_of_the_types_that_read_the_file() {
+        let made = format!("{:#}\n", schemars::schema_for!(PolicyFile).as_value());
+        if std::env::var_os(WRITE).is_some() {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/policy.schema.json");
+            fs::write(path, made).expect("the sources can be written");
+        } else {
+            let again = format!("{WRITE}=1 cargo test -p tidegate-config --lib the_schema_is");
+            assert!(schema() == made, "policy.schema.json is not that of the types: `{again}` writes it");
+        }
     }
 }

@@ -75,7 +75,7 @@ fn is(value: &Value, wanted: &str) -> bool {
 }
 
 fn the_schema() -> Value {
-    serde_json::from_str(&schema()).expect("the schema is JSON")
+    serde_json::from_str(schema()).expect("the schema is JSON")
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Where lines come from: files or any other stream, as they are or
 //! compressed by gzip or zstd, which their first bytes tell.
 
+#[cfg(feature = "compressed")]
 mod frames;
 
 use std::fs::File;
@@ -8,10 +9,6 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use flate2::bufread::MultiGzDecoder;
-
-use self::frames::Frames;
 
 /// Sources that are read side by side.
 pub const MAX_SOURCES: usize = 256;
@@ -70,8 +67,16 @@ impl Source {
         let stream = BufReader::with_capacity(CHUNK, io::Cursor::new(magic).chain(stream));
         let text: Box<dyn Read + Send> = match compression {
             Compression::None => Box::new(stream),
-            Compression::Gzip => Box::new(MultiGzDecoder::new(stream)),
-            Compression::Zstd => Box::new(Frames::new(stream)),
+            #[cfg(feature = "compressed")]
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
+            #[cfg(feature = "compressed")]
+            Compression::Zstd => Box::new(frames::Frames::new(stream)),
+            #[cfg(not(feature = "compressed"))]
+            Compression::Gzip | Compression::Zstd => {
+                let what = "it is compressed, which this program was built not to read: unpack it, such as by zcat or \
+                            zstdcat, and name - for standard input, or build with the feature compressed";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+            }
         };
         Ok(Text { name: self.name, text, compression, size, read })
     }
@@ -129,7 +134,7 @@ impl Read for Counted {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "compressed"))]
 mod tests {
     use std::io::Write;
 

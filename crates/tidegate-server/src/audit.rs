@@ -19,8 +19,6 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use rustix::fs::OFlags;
 use serde::Serialize;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
@@ -163,7 +161,7 @@ impl Audit {
             policy_after = after.map(tracing::field::display),
         );
         let line = Line {
-            time: OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default(),
+            time: jiff::Timestamp::now().to_string(),
             peer: peer.map(|peer| peer.to_string()),
             identity,
             action,
@@ -291,7 +289,7 @@ mod tests {
         assert_eq!((&line["identity"], &line["action"]), (&"gate\"way\n".into(), &"put-policy".into()));
         assert_eq!((&line["peer"], &line["outcome"]), (&"unix".into(), &"done".into()));
         assert_eq!(line["policy_after"].as_str().unwrap().len(), 64);
-        assert!(OffsetDateTime::parse(line["time"].as_str().unwrap(), &Rfc3339).is_ok(), "{line}");
+        assert!(line["time"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{line}");
         assert!(read("audit").contains("later"));
         let recent: serde_json::Value = serde_json::from_slice(&audit.recent()).unwrap();
         assert_eq!((&recent[0]["identity"], &recent[1]), (&"later".into(), &line));

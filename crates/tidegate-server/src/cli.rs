@@ -10,6 +10,7 @@ mod replay;
 mod serve;
 mod simulate;
 mod token;
+#[cfg(feature = "top")]
 mod top;
 
 use std::io::{self, Read, Write};
@@ -17,10 +18,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
 use tidegate::Limiter;
 use tidegate_config::{Format, Problem, Validation};
 
+#[cfg(not(all(feature = "top", feature = "manual")))]
+use crate::absent::Absent;
 use crate::causes::in_full;
 use crate::settings::envoy_ratelimit::{self, Translated};
 use crate::settings::{self, OtherService, Settings};
@@ -84,7 +86,11 @@ enum Command {
     #[command(before_help = "Examples:\n  tidegate top\n  tidegate top --server https://limits.example:7400")]
     #[command(after_help = "Exit status: 0 when left, 2 without a server or a terminal, 128 and its number when a \
                             signal ended it.")]
+    #[cfg(feature = "top")]
     Top(top::Arguments),
+    /// Watch a server: not in this build
+    #[cfg(not(feature = "top"))]
+    Top,
     /// Look for errors in policy files
     #[command(
         before_help = "Examples:\n  tidegate validate policy.toml\n  cat policy.yaml | tidegate validate - --format yaml"
@@ -119,10 +125,14 @@ enum Command {
     /// Print a script that makes a shell complete the commands
     #[command(before_help = "Examples:\n  tidegate completions bash > /etc/bash_completion.d/tidegate")]
     #[command(after_help = PRINTED)]
+    #[cfg(feature = "manual")]
     Completions {
         /// The shell
-        shell: Shell,
+        shell: clap_complete::Shell,
     },
+    /// Print a script for a shell: not in this build
+    #[cfg(not(feature = "manual"))]
+    Completions { shell: String },
     /// Print the manual page
     #[command(after_help = PRINTED)]
     Man,
@@ -152,19 +162,28 @@ pub fn run() -> ExitCode {
         Command::Explain(arguments) => check::explain(&arguments),
         Command::Ready { target } => check::ready(&target),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        #[cfg(feature = "top")]
         Command::Top(arguments) => top::run(&arguments),
+        #[cfg(not(feature = "top"))]
+        Command::Top => complain(&Absent::new("tidegate top", "top")),
         Command::Validate { files, envoy: true, .. } => validate_envoy(&files),
         Command::Validate { files, limitador: true, .. } => validate_limitador(&files),
         Command::Validate { files, format, max_log_entries, .. } => validate(&files, format, max_log_entries),
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),
-        Command::Schema => print(|out| writeln!(out, "{}", tidegate_config::schema())),
+        Command::Schema => print(|out| out.write_all(tidegate_config::schema().as_bytes())),
+        #[cfg(feature = "manual")]
         Command::Completions { shell } => print(|out| {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
             out.write_all(&script)
         }),
+        #[cfg(feature = "manual")]
         Command::Man => print(manual),
+        #[cfg(not(feature = "manual"))]
+        Command::Completions { .. } => complain(&Absent::new("tidegate completions", "manual")),
+        #[cfg(not(feature = "manual"))]
+        Command::Man => complain(&Absent::new("tidegate man", "manual")),
     }
 }
 
@@ -239,6 +258,7 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 }
 
 /// One page: the commands, and all settings of `serve`.
+#[cfg(feature = "manual")]
 fn manual(out: &mut dyn Write) -> io::Result<()> {
     let mut command = Cli::command();
     command.build();

@@ -47,6 +47,7 @@ mod recent_requests;
 mod refused;
 mod request_document;
 
+mod absent;
 mod crossings;
 mod settings;
 mod store;
@@ -89,6 +90,7 @@ mod serve;
 
 mod cli;
 
+pub use absent::Absent;
 pub use address::{Address, AddressError};
 pub use app::App;
 pub use audit::AuditError;

@@ -13,9 +13,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::MissedTickBehavior;
 
-pub(crate) use self::picture::{
-    LatencyPicture, Picture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused, top_refused,
-};
+#[cfg(feature = "top")]
+pub(crate) use self::picture::{LatencyPicture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused};
+pub(crate) use self::picture::{Picture, top_refused};
 use crate::app::App;
 use crate::watchers::Watcher;
 

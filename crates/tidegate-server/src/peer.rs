@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+#[cfg(feature = "certificates")]
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 /// Who is at the other end.
@@ -81,6 +82,7 @@ pub(crate) struct Certificate {
 
 impl Certificate {
     /// Reads the names of a certificate that was verified.
+    #[cfg(feature = "certificates")]
     pub(crate) fn read(der: &[u8]) -> Certificate {
         let mut names = Vec::new();
         if let Ok((_, certificate)) = X509Certificate::from_der(der) {
@@ -96,6 +98,12 @@ impl Certificate {
             names.extend(common.map(|name| format!("cn:{name}")));
         }
         Certificate { names }
+    }
+
+    /// Without the feature no client is asked for a certificate.
+    #[cfg(not(feature = "certificates"))]
+    pub(crate) fn read(_der: &[u8]) -> Certificate {
+        Certificate { names: Vec::new() }
     }
 
     /// Such as `uri:spiffe://corp/gateway`, `dns:gateway.corp`, `cn:gateway`.

@@ -11,6 +11,7 @@ use tidegate_config::envoy::{self, EnvoyConfig};
 use tidegate_config::{Report, document};
 use tracing::{error, info, warn};
 
+use crate::absent::Absent;
 use crate::access::{TokensFile, has_credentials};
 use crate::address::Address;
 use crate::app::App;
@@ -69,6 +70,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// A setting needs a feature that this binary was built without.
+    #[error(transparent)]
+    Absent(#[from] Absent),
     /// Every client that reaches the server could use it.
     #[error(
         "all clients that reach {address} could use the server: give --tokens FILE, an --admin-token or \
@@ -150,6 +154,7 @@ impl Server {
     /// # Errors
     /// As [`open`](Server::open).
     pub async fn start(mut settings: Settings, store: impl Into<AnyStore>) -> Result<Server, StartError> {
+        Absent::check(&settings)?;
         if let Some(path) = &settings.admin_token_file {
             settings.admin_token = Some(secret(path)?);
         }

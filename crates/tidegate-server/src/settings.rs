@@ -343,32 +343,26 @@ pub struct Settings {
     pub log_format: LogFormat,
 
     /// Send metrics to the collector at this URL, by OTLP over gRPC
-    #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP", value_name = "URL")]
     pub otlp: Option<String>,
 
     /// Seconds from one sending of metrics to the next
-    #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP_INTERVAL_SECONDS", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub otlp_interval_seconds: u64,
 
     /// A header for the collector, name=value; may be given several times
-    #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP_HEADER", value_name = "HEADER", value_delimiter = ',', hide_env_values = true)]
     pub otlp_header: Vec<Secret>,
 
     /// Send a span of each decision that is sampled to the collector, too
-    #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP_TRACES")]
     pub otlp_traces: bool,
 
     /// The share of requests without a traceparent that spans are made of, from 0 to 1; others go by its sampled flag
-    #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP_TRACES_RATIO", value_name = "RATIO", default_value = "1", value_parser = ratio)]
     pub otlp_traces_ratio: f64,
 
     /// Put keys into spans: they can be personal data
-    #[cfg(feature = "otlp")]
     #[arg(long, env = "TIDEGATE_OTLP_TRACES_KEYS")]
     pub otlp_traces_keys: bool,
 }
@@ -431,14 +425,12 @@ fn duration(text: &str) -> Result<Duration, DurationError> {
 }
 
 /// Why a text is no share of requests.
-#[cfg(feature = "otlp")]
 #[derive(Debug, thiserror::Error)]
 #[error("{text:?} is not a ratio: write a number from 0 to 1, such as 0.01")]
 struct RatioError {
     text: String,
 }
 
-#[cfg(feature = "otlp")]
 fn ratio(text: &str) -> Result<f64, RatioError> {
     let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
     ratio.ok_or_else(|| RatioError { text: text.into() })
@@ -580,7 +572,6 @@ mod tests {
             admin_token: Some("s3cret-token".into()),
             resp_password: Some("s3cret-password".into()),
             webhook_secret: Some("s3cret-hook".into()),
-            #[cfg(feature = "otlp")]
             otlp_header: vec!["authorization=s3cret-header".into()],
             store: "redis://user:s3cret@word@redis:6379/1".parse().unwrap_or(StoreChoice::Memory),
             ..Settings::default()

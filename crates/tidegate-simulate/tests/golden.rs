@@ -1,10 +1,8 @@
 //! Runs that are the same on every machine and after every change: a table and
 //! a chart for each seed, recorded in `tests/golden`.
 //!
-//! `TIDEGATE_WRITE_GOLDEN=1 cargo test -p tidegate-simulate --test golden` records
+//! `TIDEGATE_WRITE_GOLDEN=1 cargo test -p tidegate-simulate --test all golden` records
 //! them anew; look at what changed.
-
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 use std::{env, fs};

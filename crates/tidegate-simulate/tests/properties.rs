@@ -2,8 +2,6 @@
 //! front door, the measures those that a patient person would count, and the
 //! bounds of the algorithms hold.
 
-#![allow(clippy::unwrap_used)]
-
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,8 +1,6 @@
 //! Requests that last: the answers are those of the library's reservations, and what is in flight
 //! is what one counts by hand.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 

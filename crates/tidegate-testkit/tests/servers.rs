@@ -33,7 +33,7 @@ mod server {
     }
 
     #[test]
-    #[should_panic(expected = "run `cargo xtask servers`")]
+    #[should_panic(expected = "run `cargo xtask install`")]
     fn a_missing_program_says_what_to_do() {
         let _ = Program::at("no-such-server");
     }
@@ -190,7 +190,7 @@ mod tls {
             command.arg("--cert").arg(write("certificate.pem", server.client_certificate()));
             command.arg("--key").arg(write("key.pem", server.client_key()));
         }
-        let output = command.arg("PING").output().expect("redis-cli is missing: run `cargo xtask servers`");
+        let output = command.arg("PING").output().expect("redis-cli is missing: run `cargo xtask install`");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 

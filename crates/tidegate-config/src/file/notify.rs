@@ -1,11 +1,15 @@
 //! Thresholds in a file: a list of percentages.
 
+#[cfg(test)]
 use std::borrow::Cow;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tidegate::store::{MAX_THRESHOLDS, Thresholds};
+#[cfg(test)]
+use tidegate::store::MAX_THRESHOLDS;
+use tidegate::store::Thresholds;
 
 use super::words::{InWords, Words};
 
@@ -51,6 +55,7 @@ impl<'de> Deserialize<'de> for Notify {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for Notify {
     fn inline_schema() -> bool {
         true

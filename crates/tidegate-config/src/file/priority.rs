@@ -1,8 +1,10 @@
 //! Classes of requests in a rule: an attribute, and a floor for each of its values.
 
+#[cfg(test)]
 use std::borrow::Cow;
 use std::fmt;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -71,6 +73,7 @@ impl<'de> Deserialize<'de> for PriorityFile {
     }
 }
 
+#[cfg(test)]
 impl JsonSchema for PriorityFile {
     fn schema_name() -> Cow<'static, str> {
         "Priority".into()

@@ -1,9 +1,11 @@
 //! Values that a file gives in words: limits and networks.
 
+#[cfg(test)]
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+#[cfg(test)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -107,6 +109,7 @@ impl<'de, T: InWords> Deserialize<'de> for Words<T> {
     }
 }
 
+#[cfg(test)]
 impl<T: InWords> JsonSchema for Words<T> {
     fn inline_schema() -> bool {
         true

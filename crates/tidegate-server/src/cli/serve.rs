@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::level_filters::LevelFilter;
 use tracing::{info, warn};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::{NO, NO_ANSWER, colour, complain, say, warn as tell};
 use crate::address::Address;
@@ -109,30 +111,30 @@ async fn banner(server: &Server) -> String {
 #[error("--log is {filter:?}: write a level such as info, or targets such as tidegate_server=debug,warn")]
 struct NoFilter {
     filter: String,
-    source: Option<tracing_subscriber::filter::ParseError>,
+    source: Option<ParseError>,
 }
 
 fn log(settings: &Settings) -> Result<(), NoFilter> {
     let filter = filter(&settings.log).map_err(|source| NoFilter { filter: settings.log.clone(), source })?;
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     // It would complain on the very stream that cannot be written to, and panic.
-    let logs = logs.with_ansi(colour::is_wanted(&io::stderr())).log_internal_errors(false);
+    let lines = lines.with_ansi(colour::is_wanted(&io::stderr())).log_internal_errors(false);
+    let logs = tracing_subscriber::registry().with(filter);
     match settings.log_format {
-        LogFormat::Text => logs.init(),
-        LogFormat::Json => logs.json().init(),
+        LogFormat::Text => logs.with(lines).init(),
+        LogFormat::Json => logs.with(lines.json()).init(),
     }
     Ok(())
 }
 
 /// A word that is no level would be taken for a target of which there is
 /// nothing to log.
-fn filter(words: &str) -> Result<EnvFilter, Option<tracing_subscriber::filter::ParseError>> {
-    let is_understood =
-        |word: &str| word.is_empty() || word.contains(['=', '[']) || word.parse::<LevelFilter>().is_ok();
-    if !words.split(',').map(str::trim).all(is_understood) {
+fn filter(words: &str) -> Result<Targets, Option<ParseError>> {
+    let words: Vec<&str> = words.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    if !words.iter().all(|word| word.contains('=') || word.parse::<LevelFilter>().is_ok()) {
         return Err(None);
     }
-    words.parse().map_err(Some)
+    words.join(",").parse().map_err(Some)
 }
 
 /// Each connection is a file, and the usual limit is 1024: takes what the

@@ -11,12 +11,14 @@ use clap::Args;
 use serde_json::{Value, json};
 use tidegate::{AlgorithmKind, ConfigError, Limit, Micros};
 use tidegate_simulate::{
-    Flow, Outcome, PngError, Report, Scenario, ScenarioError, Series, Traffic, TrafficError, print_rounded, print_time,
+    Flow, Outcome, Report, Scenario, ScenarioError, Series, Traffic, TrafficError, print_rounded, print_time,
     read_time, with_algorithm,
 };
 
 use super::progress::Progress;
 use super::{complain, print, print_text, warn};
+#[cfg(not(feature = "png"))]
+use crate::absent::Absent;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -129,8 +131,12 @@ enum Failure {
     Limit(#[from] ConfigError),
     #[error(transparent)]
     Traffic(#[from] TrafficError),
+    #[cfg(feature = "png")]
     #[error(transparent)]
-    Png(#[from] PngError),
+    Png(#[from] tidegate_simulate::PngError),
+    #[cfg(not(feature = "png"))]
+    #[error(transparent)]
+    Png(#[from] Absent),
     #[error("cannot write {path:?}")]
     Unwritable { path: PathBuf, source: io::Error },
 }
@@ -169,9 +175,19 @@ fn simulate(arguments: &Arguments) -> Result<Report, Failure> {
         write(path, report.picture().to_svg().as_bytes())?;
     }
     if let Some(path) = &arguments.png {
-        write(path, &report.picture().to_png()?)?;
+        write(path, &png(&report)?)?;
     }
     Ok(report)
+}
+
+#[cfg(feature = "png")]
+fn png(report: &Report) -> Result<Vec<u8>, Failure> {
+    Ok(report.picture().to_png()?)
+}
+
+#[cfg(not(feature = "png"))]
+fn png(_: &Report) -> Result<Vec<u8>, Failure> {
+    Err(Absent::new("--png", "png").into())
 }
 
 fn scenario(arguments: &Arguments) -> Result<Scenario, Failure> {

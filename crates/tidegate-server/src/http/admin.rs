@@ -93,7 +93,7 @@ async fn policy(State(app): State<Arc<App>>) -> Reply {
 
 /// What `tidegate schema` prints: for editors of policies.
 async fn schema() -> Reply {
-    Reply::written(tidegate_config::schema().into_bytes())
+    Reply::written(tidegate_config::schema().as_bytes().to_vec())
 }
 
 /// Exceptions of a rule that are told.

@@ -12,8 +12,6 @@ use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::Serialize;
 use tidegate::Micros;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::buffered::Held;
 use crate::crossings::Crossing;
@@ -89,8 +87,8 @@ impl Message {
 }
 
 fn written(at: Micros) -> String {
-    let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.get()) * 1_000);
-    at.ok().and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default()
+    let at = i64::try_from(at.get()).ok().and_then(|at| jiff::Timestamp::from_microsecond(at).ok());
+    at.map(|at| at.to_string()).unwrap_or_default()
 }
 
 /// Signs what is sent, so that receivers know who sent it, and when.

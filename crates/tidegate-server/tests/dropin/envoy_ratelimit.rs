@@ -4,7 +4,7 @@ use std::fs;
 
 use tidegate_testkit::servers::Server;
 
-use crate::running::{Running, command};
+use crate::dropin::running::{Running, command};
 
 /// The kinds of limits that the example of the reference service has, counted for a year, so that no window ends
 /// during a test.

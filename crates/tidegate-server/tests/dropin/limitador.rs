@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tidegate_testkit::servers::{Server, eventually};
 
-use crate::running::{Running, command};
+use crate::dropin::running::{Running, command};
 
 /// The worked example of the document, in windows of a year, so that none ends during a test.
 fn limits() -> String {

@@ -59,7 +59,7 @@ impl Running {
     pub(crate) fn python(&self, script: &str, arguments: &[&str]) {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let python = root.join("../../target/programs/protos/bin/python");
-        assert!(python.exists(), "grpcio is missing: run `cargo xtask programs`");
+        assert!(python.exists(), "grpcio is missing: run `cargo xtask install`");
         let mut command = Command::new(python);
         command.arg(root.join("tests/dropin").join(script)).arg(self.address("grpc")).args(arguments);
         let seen = command.output().unwrap();

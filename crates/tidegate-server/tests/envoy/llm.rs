@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tidegate_testkit::Random;
 use tidegate_testkit::servers::{Permit, eventually};
 
-use crate::model::{Model, Reply};
-use crate::running::{Process, Response, Tidegate, post, proxy, send, unused_port};
+use crate::envoy::model::{Model, Reply};
+use crate::envoy::running::{Process, Response, Tidegate, post, proxy, send, unused_port};
 
 const ENVOY: &str = include_str!("../../../../deploy/envoy/llm.yaml");
 const POLICY: &str = include_str!("../../../../deploy/envoy/llm.toml");

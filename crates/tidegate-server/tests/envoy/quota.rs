@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_testkit::servers::{GUARD, Permit, Server};
 
-use crate::running::{Process, Tidegate, get, proxy, unused_port};
-use crate::upstream;
+use crate::envoy::running::{Process, Tidegate, get, proxy, unused_port};
+use crate::envoy::upstream;
 
 const ENVOY: &str = include_str!("../../../../deploy/envoy/rlqs.yaml");
 const POLICY: &str = include_str!("../../../../deploy/envoy/rlqs.toml");

@@ -36,7 +36,7 @@ fn programs() -> PathBuf {
 
 pub(crate) fn python() -> PathBuf {
     let python = programs().join("bin/python");
-    assert!(python.exists(), "Envoy is missing: run `cargo xtask programs`");
+    assert!(python.exists(), "Envoy is missing: run `cargo xtask install`");
     python
 }
 
@@ -45,7 +45,7 @@ fn envoy() -> PathBuf {
     let script = "import envoy, os; print(os.path.join(os.path.dirname(envoy.__file__), '_bin', 'envoy'))";
     let found = Command::new(python()).args(["-c", script]).output().unwrap();
     let path = PathBuf::from(String::from_utf8(found.stdout).unwrap().trim());
-    assert!(path.exists(), "Envoy is missing: run `cargo xtask programs`");
+    assert!(path.exists(), "Envoy is missing: run `cargo xtask install`");
     path
 }
 

@@ -14,9 +14,9 @@ use tidegate_testkit::servers::{self, GUARD, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::client::{METHOD, channel, request};
-use super::messages::RateLimitResponse;
 use super::{Collector, collector, text, value};
+use crate::support::client::{METHOD, channel, request};
+use crate::support::messages::RateLimitResponse;
 
 const POLICY: &str = "
 [rules.users]

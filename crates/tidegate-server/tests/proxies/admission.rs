@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::servers::{GUARD, Permit};
 
-use crate::client::Client;
-use crate::proxy::{Fail, Kind};
-use crate::running::{Tidegate, Upstream};
+use crate::proxies::client::Client;
+use crate::proxies::proxy::{Fail, Kind};
+use crate::proxies::running::{Tidegate, Upstream};
 
 /// The bucket takes half a minute to fill: nothing of it is lost while a machine under load holds the clients up.
 const BURST: u64 = 300;

@@ -2,9 +2,9 @@
 
 use tidegate_testkit::servers::{Permit, eventually};
 
-use crate::client::Client;
-use crate::proxy::{Fail, Kind};
-use crate::running::{Tidegate, Upstream};
+use crate::proxies::client::Client;
+use crate::proxies::proxy::{Fail, Kind};
+use crate::proxies::running::{Tidegate, Upstream};
 
 /// Nothing comes back within a test.
 const POLICY: &str = "

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use tidegate_testkit::servers::{Directory, GUARD, Process, eventually};
 
-use crate::client::Client;
-use crate::running::{Tidegate, Upstream, unused_port, wait_for};
+use crate::proxies::client::Client;
+use crate::proxies::running::{Tidegate, Upstream, unused_port, wait_for};
 
 /// A client that no test is about.
 const ANYONE: &str = "127.0.9.99";
@@ -93,7 +93,7 @@ impl Kind {
             Kind::Traefik => (programs.join("traefik"), &["--configFile=traefik.yaml"]),
             Kind::Caddy => (programs.join("caddy"), &["run", "--config", "Caddyfile"]),
         };
-        assert!(path.exists(), "{} is missing: run `cargo xtask programs`", self.folder());
+        assert!(path.exists(), "{} is missing: run `cargo xtask install`", self.folder());
         (path, arguments)
     }
 }

@@ -9,7 +9,7 @@ use std::thread;
 
 use tidegate_testkit::servers::{Directory, Process, eventually};
 
-use crate::client::Client;
+use crate::proxies::client::Client;
 
 /// The peer that all proxies of these tests are.
 pub(crate) const PROXY: &str = "127.0.0.1";

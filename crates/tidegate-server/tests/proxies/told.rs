@@ -2,9 +2,9 @@
 
 use tidegate_testkit::servers::Permit;
 
-use crate::client::{Client, Response};
-use crate::proxy::{Fail, Kind};
-use crate::running::{Tidegate, Upstream};
+use crate::proxies::client::{Client, Response};
+use crate::proxies::proxy::{Fail, Kind};
+use crate::proxies::running::{Tidegate, Upstream};
 
 const POLICY: &str = "
 [rules.clients]

@@ -2,7 +2,7 @@
 
 use tidegate_testkit::servers::{Connection, Reply, eventually};
 
-use crate::harness::{TestServer, ask, refusal};
+use crate::resp::harness::{TestServer, ask, refusal};
 
 const NO_AUTH: &str = "NOAUTH Authentication required.";
 

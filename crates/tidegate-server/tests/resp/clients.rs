@@ -7,11 +7,11 @@ use std::process::Command;
 use redis::{AsyncConnectionConfig, Commands, FromRedisValue};
 use tidegate_testkit::servers::GUARD;
 
-use crate::harness::TestServer;
+use crate::resp::harness::TestServer;
 
 /// What a program prints, if it ends well.
 fn printed(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; `cargo xtask servers` gets it"));
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; `cargo xtask install` gets it"));
     let (told, complaints) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && complaints.is_empty(), "{command:?}: {told}{complaints}");
     told.into_owned()
@@ -44,7 +44,7 @@ fn redis_cli_types_lines_and_pipes_protocol() {
         let mut command = Command::new("redis-cli");
         command.args(["-p", &port, "--no-auth-warning", "-a", "tide"]).args(arguments);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("redis-cli is missing: run `cargo xtask servers`");
+        let mut child = child.expect("redis-cli is missing: run `cargo xtask install`");
         child.stdin.take().expect("an input").write_all(input.as_bytes()).expect("it reads");
         let output = child.wait_with_output().expect("it ends");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -113,7 +113,7 @@ print("well")
 #[test]
 fn redis_py_connects_unchanged() {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/programs/redis/bin/python3");
-    assert!(python.exists(), "redis-py is missing: run `cargo xtask programs`");
+    assert!(python.exists(), "redis-py is missing: run `cargo xtask install`");
     let server = TestServer::start();
     let port = server.address().port().to_string();
     let told = printed(Command::new(python).args(["-c", REDIS_PY, &port]));

@@ -2,7 +2,7 @@
 
 use tidegate_testkit::servers::{Connection, Reply};
 
-use crate::harness::{TestServer, ask, numbers, refusal};
+use crate::resp::harness::{TestServer, ask, numbers, refusal};
 
 fn status(word: &str) -> Reply {
     Reply::Status(word.into())

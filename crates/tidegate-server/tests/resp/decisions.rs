@@ -8,8 +8,8 @@ use throttlecrab::{PeriodicStore, RateLimiter};
 use tidegate::{Decision, Limiter, ManualClock, MemoryStore, Policy, Request};
 use tidegate_testkit::servers::Reply;
 
-use crate::harness::{TestServer, ask, numbers, refusal};
-use crate::rivals::RedisCell;
+use crate::resp::harness::{TestServer, ask, numbers, refusal};
+use crate::resp::rivals::RedisCell;
 
 /// Numbers whose interval is a whole number of microseconds, so that nanoseconds
 /// make no difference.

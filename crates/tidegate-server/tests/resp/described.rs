@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use tidegate_testkit::servers::{Connection, Reply, Server};
 
-use crate::harness::{TestServer, ask};
+use crate::resp::harness::{TestServer, ask};
 
 /// The kinds of replies that one is made of; as many of a kind in a row as one.
 fn shape(reply: &Reply) -> String {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::servers::{Connection, GUARD, Reply, eventually};
 
-use crate::harness::{TestServer, ask, refusal};
+use crate::resp::harness::{TestServer, ask, refusal};
 
 /// What the server says to `bytes` until it hangs up.
 fn said(server: &TestServer, bytes: &[u8]) -> String {

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use tidegate_testkit::servers::{Connection, Reply, Server};
 
-use crate::harness::{TestServer, ask, numbers, refusal};
+use crate::resp::harness::{TestServer, ask, numbers, refusal};
 
 const ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
 

@@ -2,8 +2,8 @@
 
 use tonic::Code;
 
-use crate::client::{Client, METHOD, channel, http, raw, request};
-use crate::start;
+use crate::rls::start;
+use crate::support::client::{Client, METHOD, channel, http, raw, request};
 
 pub(crate) fn line(name: &str, rights: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, name.as_bytes());

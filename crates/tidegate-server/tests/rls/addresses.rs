@@ -14,8 +14,8 @@ use tidegate_testkit::servers::{Connection, Reply};
 use tidegate_tower::{RateLimitLayer, by};
 use tower::ServiceExt;
 
-use crate::client::{http, request};
-use crate::{Limit, Running, start};
+use crate::rls::{Limit, Running, start};
+use crate::support::client::{http, request};
 
 const POLICY: &str = "[rules.clients]\nlimit = '2/h'\nkey = ['ip']\n";
 const ASKED: usize = 10_000;

@@ -1,7 +1,7 @@
 //! Several descriptors by the policy, and a store or a client that goes away between them.
 
-use super::faulty::Faulty;
 use super::*;
+use crate::support::faulty::Faulty;
 
 /// Asks by a policy of its own, on a server of Redis whose calls fail by number.
 async fn start_on_redis(policy: &str, mode: &str, proxy: &Faulty) -> Running {

@@ -8,11 +8,11 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::*;
-use crate::access::line;
-use crate::messages::rate_limit_quota_response::bucket_action::BucketAction as Action;
-use crate::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
-use crate::messages::rate_limit_strategy::{BlanketRule, Strategy};
-use crate::messages::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, TokenBucket};
+use crate::rls::access::line;
+use crate::support::messages::rate_limit_quota_response::bucket_action::BucketAction as Action;
+use crate::support::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use crate::support::messages::rate_limit_strategy::{BlanketRule, Strategy};
+use crate::support::messages::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, TokenBucket};
 
 const QUOTA: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 

@@ -2,10 +2,10 @@
 
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{Answer, curl, post};
-use crate::commands::ended_at_its_start;
-use crate::running::{Folder, Running, ask, tidegate};
-use crate::transports::Certificates;
+use crate::server::client::{Answer, curl, post};
+use crate::server::commands::ended_at_its_start;
+use crate::server::running::{Folder, Running, ask, tidegate};
+use crate::server::transports::Certificates;
 
 const KEY: &str = r#"{"key": "alice", "limit": "5/h"}"#;
 const RESERVATION: &str = r#"{"key": "carol", "limit": "5/h", "id": "call-1"}"#;

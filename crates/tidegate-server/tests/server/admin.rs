@@ -2,9 +2,9 @@
 
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{ALICE, Answer, curl, post};
-use crate::commands::ended_at_its_start;
-use crate::running::{Folder, Running, tidegate};
+use crate::server::client::{ALICE, Answer, curl, post};
+use crate::server::commands::ended_at_its_start;
+use crate::server::running::{Folder, Running, tidegate};
 
 const TOKEN: [&str; 2] = ["-H", "authorization: Bearer s3cret"];
 

@@ -9,9 +9,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{ALICE, Connection, curl, post, try_curl};
-use crate::running::{Running, tidegate_under};
-use crate::transports::Certificates;
+use crate::server::client::{ALICE, Connection, curl, post, try_curl};
+use crate::server::running::{Running, tidegate_under};
+use crate::server::transports::Certificates;
 
 /// A connection that has been let in.
 fn inside(server: &Running) -> Connection {

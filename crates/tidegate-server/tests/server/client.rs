@@ -42,7 +42,7 @@ pub(crate) fn curl(arguments: &[&str]) -> Answer {
 pub(crate) fn try_curl(arguments: &[&str]) -> Result<Answer, String> {
     let guard = GUARD.as_secs().to_string();
     let output = Command::new("curl").args(["-sS", "-i", "--max-time", &guard]).args(arguments).output();
-    let output = output.expect("curl is missing: run `cargo xtask programs`");
+    let output = output.expect("curl is missing: run `cargo xtask install`");
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use tidegate_testkit::servers::{GUARD, eventually};
 
-use crate::client::{ALICE, curl, post};
-use crate::running::{Folder, Running, ask, tidegate};
+use crate::server::client::{ALICE, curl, post};
+use crate::server::running::{Folder, Running, ask, tidegate};
 
 #[test]
 fn check_answers_by_its_exit_status() {

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use tidegate_testkit::servers::{Permit, eventually};
 
-use crate::client::{Answer, curl, post};
-use crate::running::{Folder, Running, ask, workspace};
+use crate::server::client::{Answer, curl, post};
+use crate::server::running::{Folder, Running, ask, workspace};
 
 fn post_json(server: &Running, path: &str, body: &Value) -> Answer {
     curl(&["-H", "content-type: application/json", "-d", &body.to_string(), &server.url(path)])
@@ -24,9 +24,9 @@ fn check(server: &Running, request: &Value) -> u16 {
 fn a_browser_finds_what_it_needs_and_asks_no_other_server() {
     let playwright = workspace().join("target/programs/playwright");
     let playwright = std::env::var_os("TIDEGATE_PLAYWRIGHT").map_or(playwright, Into::into);
-    assert!(playwright.exists(), "playwright-core is missing: run `cargo xtask programs`");
+    assert!(playwright.exists(), "playwright-core is missing: run `cargo xtask install`");
     let chromium = std::env::var_os("CHROMIUM").unwrap_or_else(|| "/usr/bin/chromium".into());
-    assert!(Path::new(&chromium).exists(), "chromium is missing: run `cargo xtask programs`");
+    assert!(Path::new(&chromium).exists(), "chromium is missing: run `cargo xtask install`");
     let _permit = Permit::wait(2);
     let (guarded, open) =
         (Running::start(&["--admin-token", "s3cret-token", "--anonymous", "check"]), Running::start(&[]));
@@ -303,7 +303,7 @@ fn keys_are_shown_in_words() {
     for _ in 0..2 {
         let arguments = ["-p", port, "TIDEGATE.CHECK", "KEY", &text, "path", "/orders"];
         let output = Command::new("redis-cli").args(arguments).output();
-        assert!(output.expect("redis-cli is missing: run `cargo xtask servers`").status.success());
+        assert!(output.expect("redis-cli is missing: run `cargo xtask install`").status.success());
     }
     let picture = curl(&[&resp.url("/admin/v1/live")]).json();
     assert_eq!(picture["recent_refusals"][0]["times"], 1, "{picture}");

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use tidegate_testkit::servers::{Permit, eventually};
 
-use crate::client::{ALICE, curl, post};
-use crate::running::{Folder, Running, workspace};
+use crate::server::client::{ALICE, curl, post};
+use crate::server::running::{Folder, Running, workspace};
 
 fn promtool(arguments: &[&str]) -> Command {
     let mut command = Command::new("promtool");
@@ -17,7 +17,7 @@ fn promtool(arguments: &[&str]) -> Command {
 }
 
 fn run(command: &mut Command) -> Output {
-    let missing = "promtool is missing: run `cargo xtask programs`";
+    let missing = "promtool is missing: run `cargo xtask install`";
     command.output().unwrap_or_else(|error| panic!("{missing}: {error}"))
 }
 
@@ -61,7 +61,7 @@ impl Prometheus {
             .arg(format!("--web.listen-address={address}"))
             .stderr(Stdio::null())
             .spawn()
-            .unwrap_or_else(|error| panic!("prometheus is missing: run `cargo xtask programs`: {error}"));
+            .unwrap_or_else(|error| panic!("prometheus is missing: run `cargo xtask install`: {error}"));
         Prometheus { child, address, _folder: folder, _permit: permit }
     }
 
@@ -210,7 +210,7 @@ fn the_manifest_of_kubernetes_asks_paths_and_sets_variables_that_there_are() {
     for path in paths {
         assert_eq!(curl(&[&server.url(path)]).status, 200);
     }
-    let help = String::from_utf8(crate::running::ask(&["serve", "--help"]).stdout).unwrap();
+    let help = String::from_utf8(crate::server::running::ask(&["serve", "--help"]).stdout).unwrap();
     for variable in after("{ name: TIDEGATE_") {
         let flag = format!("--{}", variable.to_lowercase().replace('_', "-"));
         assert!(help.split_whitespace().any(|word| word == flag), "{flag}");
@@ -225,7 +225,7 @@ fn the_unit_of_systemd_starts_what_the_binary_understands() {
     let unit = std::fs::read_to_string(workspace().join("deploy/systemd/tidegate.service")).unwrap();
     let start = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/tidegate ")).unwrap();
     let flags = start.split_whitespace().filter(|word| word.starts_with("--"));
-    let help = String::from_utf8(crate::running::ask(&["serve", "--help"]).stdout).unwrap();
+    let help = String::from_utf8(crate::server::running::ask(&["serve", "--help"]).stdout).unwrap();
     for flag in flags {
         assert!(help.contains(flag), "{flag}");
     }

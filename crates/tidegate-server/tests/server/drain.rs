@@ -6,8 +6,8 @@ use std::thread;
 
 use tidegate_testkit::servers;
 
-use crate::client::{ALICE, Connection};
-use crate::running::Running;
+use crate::server::client::{ALICE, Connection};
+use crate::server::running::Running;
 
 /// What became of one client of a server that leaves.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use tidegate_testkit::servers::eventually;
 
-use crate::client::post;
-use crate::running::{Folder, Running, ask, tidegate};
+use crate::server::client::post;
+use crate::server::running::{Folder, Running, ask, tidegate};
 
 const NOT_REGULAR: &str = "not a regular file";
 

@@ -6,9 +6,9 @@ use tidegate_server::{Server, Settings};
 use tidegate_testkit::servers::eventually;
 use tidegate_testkit::{Action, RECORDED, Random};
 
-use crate::client::{Answer, Connection, curl};
-use crate::running::{Folder, Running};
-use crate::same_as_library::{policy_of, settings, store};
+use crate::server::client::{Answer, Connection, curl};
+use crate::server::running::{Folder, Running};
+use crate::server::same_as_library::{policy_of, settings, store};
 
 /// A request of a proxy for a client at this address.
 fn forward(connection: &mut Connection, query: &str, lines: &str) -> Answer {

@@ -13,8 +13,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate_testkit::servers::GUARD;
 use tokio::net::TcpStream;
 
-use crate::client::{ALICE, post};
-use crate::running::Running;
+use crate::server::client::{ALICE, post};
+use crate::server::running::Running;
 
 /// A message of 4 MiB, and one of 32 bytes, of which only the beginning is ever sent.
 const LONG: &[u8] = b"\0\0\x40\0\0begin";

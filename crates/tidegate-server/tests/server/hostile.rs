@@ -10,9 +10,9 @@ use tidegate_server::Server;
 use tidegate_testkit::Random;
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{ALICE, Connection, PLAIN, curl, post};
-use crate::running::Running;
-use crate::same_as_library::{settings, store};
+use crate::server::client::{ALICE, Connection, PLAIN, curl, post};
+use crate::server::running::Running;
+use crate::server::same_as_library::{settings, store};
 
 #[test]
 fn requests_are_served_beside_ten_thousand_idle_connections() {

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use tidegate_testkit::servers;
 
-use crate::client::{Answer, curl, post};
-use crate::running::{Folder, Running};
+use crate::server::client::{Answer, curl, post};
+use crate::server::running::{Folder, Running};
 
 const POLICY: &str = "[rules.all]\nlimit = \"5/h\"\nkey = [\"user\"]\n";
 
@@ -147,7 +147,7 @@ fn a_server_without_inline_limits_refuses_them_on_every_wire() {
 
 #[test]
 fn an_inline_max_period_that_is_no_duration_is_refused_at_the_start() {
-    let output = crate::running::ask(&["serve", "--inline-max-period", "soon"]);
+    let output = crate::server::running::ask(&["serve", "--inline-max-period", "soon"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("such as 12h or 1d"), "{said}");
 }

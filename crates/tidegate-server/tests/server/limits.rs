@@ -4,8 +4,8 @@
 use serde_json::json;
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{Connection, curl, post};
-use crate::running::{Folder, Running, ask};
+use crate::server::client::{Connection, curl, post};
+use crate::server::running::{Folder, Running, ask};
 
 const LONG: &str = "sliding-log 3000000/day";
 

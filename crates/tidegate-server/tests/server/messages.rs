@@ -2,8 +2,8 @@
 
 use tidegate_testkit::Random;
 
-use crate::client::{Answer, Connection, curl};
-use crate::running::Running;
+use crate::server::client::{Answer, Connection, curl};
+use crate::server::running::Running;
 
 /// What no client has to know.
 const WORDS_OF_RUST: [&str; 20] = [

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use tidegate_testkit::servers::{GUARD, Permit};
 
-use crate::client::{curl, post};
-use crate::running::{Folder, Running, workspace};
+use crate::server::client::{curl, post};
+use crate::server::running::{Folder, Running, workspace};
 
 /// A response without an end, which a client that waits for the end cannot compare.
 const ENDLESS: &str = "/admin/v1/live/stream";
@@ -79,7 +79,7 @@ fn every_example_is_admitted_every_outcome_is_listed_and_what_needs_a_right_says
 fn answers_are_as_the_document_says() {
     let program = workspace().join("target/programs/schemathesis/bin/schemathesis");
     let program = std::env::var_os("TIDEGATE_SCHEMATHESIS").map_or(program, Into::into);
-    assert!(program.exists(), "schemathesis is missing: run `cargo xtask programs`");
+    assert!(program.exists(), "schemathesis is missing: run `cargo xtask install`");
     let _permit = Permit::wait(2);
     // It takes a body that is too long for one that was accepted: all that it sends are shorter than this.
     let server = Running::start(&["--admin-token", "s3cret", "--max-body", "4194304"]);

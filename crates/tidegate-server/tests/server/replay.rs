@@ -6,7 +6,7 @@ use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
-use crate::running::{Folder, ask, tidegate};
+use crate::server::running::{Folder, ask, tidegate};
 
 fn sample(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tidegate-replay/samples").join(name).display().to_string()

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::client::{ALICE, curl, post};
-use crate::running::{Folder, Running};
+use crate::server::client::{ALICE, curl, post};
+use crate::server::running::{Folder, Running};
 
 /// What the server prints to try, tried.
 fn tried(server: &Running) -> String {

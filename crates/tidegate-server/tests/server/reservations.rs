@@ -9,9 +9,9 @@ use tidegate_redis::{RedisStore, Servers};
 use tidegate_server::{AnyStore, Server, Settings};
 use tidegate_testkit::servers::{self, GUARD, Reply};
 
-use crate::client::{Connection, curl, post};
-use crate::running::{Folder, Running};
-use crate::same_as_library::{settings, store};
+use crate::server::client::{Connection, curl, post};
+use crate::server::running::{Folder, Running};
+use crate::server::same_as_library::{settings, store};
 
 const POLICY: &str = "
 [rules.tokens]

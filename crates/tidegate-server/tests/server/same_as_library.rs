@@ -12,8 +12,8 @@ use tidegate_testkit::{Action, Answer, RECORDED, Step, Trace, block_on};
 use tidegate_tower::{RateLimitLayer, by};
 use tower::{ServiceExt, service_fn};
 
-use crate::client::Connection;
-use crate::running::Folder;
+use crate::server::client::Connection;
+use crate::server::running::Folder;
 
 pub(crate) fn store(clock: &ManualClock) -> MemoryStore {
     MemoryStore::builder().max_keys(1_000).clock(clock.clone()).build().unwrap()

@@ -1,7 +1,7 @@
 //! Scrapers of the metrics that come all at once.
 
-use crate::client::Connection;
-use crate::running::Running;
+use crate::server::client::Connection;
+use crate::server::running::Running;
 
 #[test]
 fn three_hundred_scrapers_at_once_share_a_few_renderings_and_no_threads() {

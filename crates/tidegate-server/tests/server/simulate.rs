@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::running::{Folder, ask};
+use crate::server::running::{Folder, ask};
 
 fn simulate(arguments: &[&str]) -> Output {
     let arguments: Vec<&str> = ["simulate"].iter().chain(arguments).copied().collect();

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use tidegate_testkit::servers::{self, ClientCertificates, Program, TlsServer, eventually};
 
-use crate::client::{Answer, curl, post};
-use crate::commands::ended_at_its_start;
-use crate::running::{Folder, Running, ask, tidegate};
+use crate::server::client::{Answer, curl, post};
+use crate::server::commands::ended_at_its_start;
+use crate::server::running::{Folder, Running, ask, tidegate};
 
 fn check(server: &Running) -> Answer {
     post(&server.url("/v1/check"), r#"{"key": "alice", "limit": "2/h"}"#)

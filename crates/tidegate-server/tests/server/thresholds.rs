@@ -6,8 +6,8 @@ use std::sync::mpsc;
 
 use serde_json::Value;
 
-use crate::client::{curl, post};
-use crate::running::{Folder, Running, tidegate};
+use crate::server::client::{curl, post};
+use crate::server::running::{Folder, Running, tidegate};
 
 const POLICY: &str = "
 [rules.api]

@@ -7,8 +7,8 @@ use std::thread;
 
 use tidegate_testkit::servers::{GUARD, eventually};
 
-use crate::client::post;
-use crate::running::{Running, ask};
+use crate::server::client::post;
+use crate::server::running::{Running, ask};
 
 /// A terminal by `script`, which every Debian has: what is typed goes in, what
 /// is drawn comes out.

@@ -9,8 +9,8 @@ use rcgen::{
 };
 use tidegate_testkit::servers::eventually;
 
-use crate::client::{ALICE, curl};
-use crate::running::{Folder, Running, ask};
+use crate::server::client::{ALICE, curl};
+use crate::server::running::{Folder, Running, ask};
 
 /// The serial number of the client's certificate.
 const CLIENT: u64 = 7;

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::client::{curl, post};
-use crate::running::{Folder, Running};
+use crate::server::client::{curl, post};
+use crate::server::running::{Folder, Running};
 
 const POLICY: &str = "[rules.orders]\nlimit = \"3/d\"\nkey = [\"user\"]\n";
 
@@ -75,7 +75,7 @@ fn every_wire_that_decides_by_the_policy_is_recorded() {
     let (host, port) = server.address_of("resp").split_once(':').unwrap();
     let words = ["-e", "-h", host, "-p", port, "TIDEGATE.CHECK", "KEY", "alice"];
     let output = Command::new("redis-cli").args(words).output();
-    assert!(output.expect("redis-cli is missing: run `cargo xtask servers`").status.success());
+    assert!(output.expect("redis-cli is missing: run `cargo xtask install`").status.success());
     let tried = trial(&server, "[rules.all]\nlimit = \"1/d\"\nkey = [\"user\"]\nmissing = \"skip\"\n");
     assert_eq!(tried["requests"], 7, "{tried}");
     // Peeks and limits that come with requests are not decided by the policy.

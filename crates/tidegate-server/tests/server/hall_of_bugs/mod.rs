@@ -1,8 +1,8 @@
 //! The hall of bugs, where the server is asked: rows 13, 28, 80 and 82. What the
 //! hall is stands in `crates/tidegate/tests/hall_of_bugs/main.rs`.
 
-use crate::client::{curl, post};
-use crate::running::Running;
+use crate::server::client::{curl, post};
+use crate::server::running::Running;
 
 /// alisaifee/limits#362, songzhibin97/gkit#133: a negative cost came in over the
 /// wire, and filled the bucket.

@@ -1,8 +1,6 @@
 //! The binary in the place of other services: started as they are, and asked by their clients.
 //!
-//! `cargo xtask programs` gets the clients.
-
-#![allow(clippy::unwrap_used)]
+//! `cargo xtask install` gets the clients.
 
 mod envoy_ratelimit;
 mod limitador;

@@ -1,8 +1,6 @@
 //! The binary as others see it: grpcio, and a real Envoy with clients of its own.
 //!
-//! `cargo xtask programs` gets both.
-
-#![allow(clippy::unwrap_used)]
+//! `cargo xtask install` gets both.
 
 mod llm;
 mod model;
@@ -18,7 +16,7 @@ use std::thread;
 
 use tidegate_testkit::servers::{Permit, eventually};
 
-use crate::running::{Process, Tidegate, get, proxy, python, unused_port};
+use crate::envoy::running::{Process, Tidegate, get, proxy, python, unused_port};
 
 /// Counted for a year, so that no window ends during the test.
 const LIMITS: &str = "
@@ -58,7 +56,7 @@ fn tidegate(folder: &Path, flags: &[&str]) -> Tidegate {
 /// Envoy between its clients and the upstream, until it answers.
 fn limited(folder: &Path, tidegate: u16, deny: bool) -> (Process, u16) {
     let port = unused_port();
-    let config = include_str!("../envoy_support/envoy.yaml")
+    let config = include_str!("../support/envoy.yaml")
         .replace("LISTENER_PORT", &port.to_string())
         .replace("FAILURE_MODE", &deny.to_string())
         .replace("UPSTREAM_PORT", &upstream().to_string())
@@ -138,7 +136,7 @@ fn envoy_refuses_what_the_service_refuses_and_passes_nothing_without_it() {
 fn grpcio_finds_health_reflection_and_the_right_answers() {
     let folder = tempfile::tempdir().unwrap();
     let server = tidegate(folder.path(), &["--grpc-reflection"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy_support/grpcio_client.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tes../support/grpcio_client.py");
     let seen = Command::new(python()).arg(script).arg(format!("127.0.0.1:{}", server.grpc)).output().unwrap();
     let said = [seen.stdout, seen.stderr].concat();
     assert!(seen.status.success(), "{}", String::from_utf8_lossy(&said));
@@ -148,6 +146,6 @@ fn grpcio_finds_health_reflection_and_the_right_answers() {
 fn the_filter_of_the_document_is_that_of_these_tests() {
     let document = include_str!("../../../../docs/book/src/reference/envoy.md");
     let shown = document.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
-    let tested: Vec<&str> = include_str!("../envoy_support/envoy.yaml").lines().map(str::trim).collect();
+    let tested: Vec<&str> = include_str!("../support/envoy.yaml").lines().map(str::trim).collect();
     assert!(shown.lines().all(|line| tested.contains(&line.trim())), "{shown}");
 }

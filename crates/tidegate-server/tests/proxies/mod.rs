@@ -1,7 +1,5 @@
 //! nginx, HAProxy, Traefik and Caddy in front of an application, with the files of `deploy/`, and a real tidegate that they
-//! ask. `cargo xtask programs` gets all four.
-
-#![allow(clippy::unwrap_used)]
+//! ask. `cargo xtask install` gets all four.
 
 mod admission;
 mod client;

@@ -1,13 +1,5 @@
 //! Metrics and spans at a collector: a real one's services, and what the server sends them.
 
-#![allow(clippy::unwrap_used)]
-
-#[allow(dead_code)]
-#[path = "../envoy_support/client.rs"]
-mod client;
-#[allow(dead_code, unreachable_pub, unused_imports)]
-#[path = "../../src/grpc/messages.rs"]
-mod messages;
 mod metrics;
 mod spans;
 

@@ -1,8 +1,6 @@
 //! The server from outside: its binary, spoken to by real clients, and its
 //! decisions beside the library's.
 
-#![allow(clippy::unwrap_used)]
-
 mod access;
 mod admin;
 mod bounds;

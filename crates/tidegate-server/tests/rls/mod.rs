@@ -1,21 +1,12 @@
 //! Envoy's rate limit service over the wire, on a clock that stands still: what
 //! it answers is what the library says.
 
-#![allow(clippy::unwrap_used)]
-
 mod access;
 mod addresses;
-#[path = "../envoy_support/client.rs"]
-mod client;
 mod drain;
-#[path = "../envoy_support/faulty.rs"]
-mod faulty;
 mod half_way;
 mod hostile;
 mod inline;
-#[allow(dead_code, unreachable_pub, unused_imports)]
-#[path = "../../src/grpc/messages.rs"]
-mod messages;
 mod quota;
 mod reference;
 
@@ -23,9 +14,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use client::{Client, http, request};
-use messages::rate_limit_response::{Code as Limit, DescriptorStatus, rate_limit::Unit as WireUnit};
-use messages::{RateLimitRequest, RateLimitResponse};
+use crate::support::client;
+use crate::support::client::{Client, http, request};
+use crate::support::messages::rate_limit_response::{Code as Limit, DescriptorStatus, rate_limit::Unit as WireUnit};
+use crate::support::messages::{RateLimitRequest, RateLimitResponse};
 use prost::Message;
 use prost_types::value::Kind;
 use tidegate::{Decision, Limiter, ManualClock, MemoryStore, Micros, Request};
