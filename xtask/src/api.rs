@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::built::EVERYTHING;
+use crate::built::CRATES;
 use crate::run::{Failure, Step, root, say};
 
 const LIBRARIES: [&str; 6] =
@@ -11,17 +11,12 @@ const LIBRARIES: [&str; 6] =
 /// The features that no other crate of the workspace turns on.
 const FEATURES: &str = "tidegate-tower/tonic,tidegate-tower/usage";
 
-/// `[--write]`: fails if an API is not as recorded, or records it.
-pub(crate) fn compare(options: &[String]) -> Result<(), Failure> {
-    let writes = match options {
-        [] => false,
-        [option] if option == "--write" => true,
-        other => return Err(format!("{other:?} is not understood: cargo xtask api [--write]")),
-    };
+/// Fails if an API is not as recorded, or records it.
+pub(crate) fn compare(writes: bool) -> Result<(), Failure> {
     let target = root().join("target/api").display().to_string();
     let build = "build --quiet --locked --manifest-path verify/api/Cargo.toml";
     Step::cargo(build).with("CARGO_TARGET_DIR", &target).run()?;
-    Step::cargo(&format!("doc {EVERYTHING} --features {FEATURES} --lib --no-deps"))
+    Step::cargo(&format!("doc {CRATES} --features {FEATURES} --lib --no-deps"))
         .with("RUSTDOC", &root().join("verify/api/rustdoc").display().to_string())
         .with("RUSTDOCFLAGS", "-Zunstable-options --output-format json")
         .run()?;
@@ -46,7 +41,7 @@ pub(crate) fn compare(options: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(format!(
-        "the public API of {} is not as recorded: if that is meant, run `cargo xtask api --write`, commit verify/api, and \
+        "the public API of {} is not as recorded: if that is meant, run `cargo xtask record api`, commit verify/api, and \
          say it in CHANGELOG.md",
         changed.join(", ")
     ))

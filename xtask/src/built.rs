@@ -5,8 +5,14 @@ use std::path::{Path, PathBuf};
 
 use crate::run::{Failure, Step, root};
 
-/// All crates with the features that are off by default. Always the same, so that nothing is compiled twice.
-pub(crate) const EVERYTHING: &str = "--workspace --features tidegate-server/otlp";
+/// The published crates with all features: what the first circle tests. Always the same, so that nothing is compiled twice.
+pub(crate) const CRATES: &str = "-p tidegate -p tidegate-redis -p tidegate-config -p tidegate-tower -p tidegate-simulate \
+                                 -p tidegate-replay -p tidegate-server -p tidegate-testkit \
+                                 --features tidegate-server/full,tidegate-redis/internals";
+
+/// The same with what else every change may break. They add no feature to what they depend on, so what is compiled for
+/// [`CRATES`] serves them, too.
+pub(crate) const REST: &str = "-p xtask -p tidegate-fuzz -p tidegate-chaos -p tidegate-paths -p tidegate-example-shop";
 
 /// A test or an example, ready to run.
 #[derive(Clone)]
@@ -22,9 +28,9 @@ pub(crate) struct Program {
     path: String,
 }
 
-/// All programs that run tests.
-pub(crate) fn tests() -> Result<Vec<Program>, Failure> {
-    let mut found = all()?;
+/// All programs that run tests, of packages that are chosen by options of cargo.
+pub(crate) fn tests(packages: &str) -> Result<Vec<Program>, Failure> {
+    let mut found = all(&format!("{packages} --lib --bins --tests"))?;
     found.retain(|program| program.is_test);
     if found.is_empty() { Err("there are no tests".into()) } else { Ok(found) }
 }
@@ -32,15 +38,16 @@ pub(crate) fn tests() -> Result<Vec<Program>, Failure> {
 /// The binaries of packages, built together and as `cargo build` does.
 pub(crate) fn binaries(packages: &[&str]) -> Result<Vec<Program>, Failure> {
     let named: Vec<String> = packages.iter().map(|package| format!("--package {package}")).collect();
-    Step::cargo(&format!("build {}", named.join(" "))).run()?;
-    let printed = Step::cargo(&format!("build {} --quiet --message-format json", named.join(" "))).read()?;
+    let command = format!("build {} --features tidegate-server/full", named.join(" "));
+    Step::cargo(&command).run()?;
+    let printed = Step::cargo(&format!("{command} --quiet --message-format json")).read()?;
     Ok(printed.lines().filter_map(program).filter(|program| program.kind == "bin").collect())
 }
 
 /// The server, as its tests have it: they are built for it, and `cargo build` would choose other features of what it
 /// depends on, and compile all of that again.
 pub(crate) fn server() -> Result<String, Failure> {
-    let command = format!("test {EVERYTHING} --no-run --test proto");
+    let command = format!("test {CRATES} --no-run --test all");
     Step::cargo(&command).run()?;
     let printed = Step::cargo(&format!("{command} --quiet --message-format json")).read()?;
     let is_server = |program: &Program| program.name == "tidegate" && program.kind == "bin" && !program.is_test;
@@ -50,7 +57,7 @@ pub(crate) fn server() -> Result<String, Failure> {
 
 /// The examples of a package, in the order of their names.
 pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
-    let mut found = all()?;
+    let mut found = all(&format!("{CRATES} --examples"))?;
     found.retain(|program| program.kind == "example" && program.package() == package);
     found.sort_by(|one, other| one.name.cmp(&other.name));
     if found.is_empty() { Err(format!("{package} has no examples")) } else { Ok(found) }
@@ -86,8 +93,8 @@ impl Program {
     }
 }
 
-fn all() -> Result<Vec<Program>, Failure> {
-    let printed = Step::cargo(&format!("test {EVERYTHING} --no-run --quiet --message-format json")).read()?;
+fn all(targets: &str) -> Result<Vec<Program>, Failure> {
+    let printed = Step::cargo(&format!("test {targets} --no-run --quiet --message-format json")).read()?;
     Ok(printed.lines().filter_map(program).collect())
 }
 

@@ -26,7 +26,9 @@ pub(crate) fn compare(options: &[String]) -> Result<(), Failure> {
             "--write" => recorded = Some(RECORDED),
             number if number.parse::<u64>().is_ok() => count = number,
             other => {
-                return Err(format!("{other} is not understood: cargo xtask calendar [COUNT] [--write], or clocks"));
+                return Err(format!(
+                    "{other} is not understood: cargo xtask verify calendar [COUNT] [--write], or clocks"
+                ));
             }
         }
     }

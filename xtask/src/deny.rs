@@ -1,4 +1,4 @@
-//! `cargo xtask deny`: licences, sources and versions of all dependencies, and
+//! `cargo xtask verify deny`: licences, sources and versions of all dependencies, and
 //! known vulnerabilities, held against `deny.toml` by cargo-deny.
 
 use crate::packages::runs;

@@ -1,6 +1,6 @@
 //! `cargo xtask evidence`: the results of long campaigns, and the page of the book that shows them.
 //!
-//! `cargo xtask evidence TASK [OPTIONS]` runs a campaign and appends what it counted to
+//! `cargo xtask evidence NAME [OPTIONS]` runs a campaign and appends what it counted to
 //! `verify/evidence/TASK.toml`. The page is written from these files and from nothing else.
 
 use std::fmt::Write;
@@ -58,8 +58,8 @@ pub(crate) fn write(arguments: &[String]) -> Result<(), Failure> {
 
 fn record(campaign: &Campaign, options: &[String]) -> Result<(), Failure> {
     let task = match campaign.task {
-        MODELS => "test --package tidegate-proof --test models -- --nocapture".to_owned(),
-        task => format!("xtask {task}"),
+        MODELS => "test --profile checked --package tidegate-proof --test models -- --nocapture".to_owned(),
+        task => format!("xtask verify {task}"),
     };
     let command = [&[task], options].concat().join(" ");
     let (success, printed) = Step::cargo(&command).ask()?;
@@ -89,7 +89,7 @@ fn record(campaign: &Campaign, options: &[String]) -> Result<(), Failure> {
 fn page() -> Result<String, Failure> {
     let mut page = String::from(
         "# Evidence\n\nResults of long campaigns, newest first. CI runs a shorter form of each. `cargo xtask evidence` writes this page from \
-         `verify/evidence`;\n`cargo xtask evidence TASK` runs a campaign and records its result. A commit is the one that was tested. \
+         `verify/evidence`;\n`cargo xtask evidence NAME` runs a campaign and records its result. A commit is the one that was tested. \
          Entries before 131d4bb were written by hand from what the runs printed.\n",
     );
     for campaign in &CAMPAIGNS {

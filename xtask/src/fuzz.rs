@@ -12,7 +12,7 @@ use crate::run::{Failure, Step, root};
 const RUNS: u64 = 1_000_000;
 /// The longest input in bytes: room for every field of a policy, and quick.
 const MAX_INPUT_BYTES: usize = 1_024;
-const USAGE: &str = "cargo xtask fuzz [TARGET] [--runs N]";
+const USAGE: &str = "cargo xtask verify fuzz [TARGET] [--runs N]";
 
 /// `[target] [--runs N]`: one target, or all of them.
 pub(crate) fn run(options: &[String]) -> Result<(), Failure> {

@@ -42,7 +42,7 @@ pub(crate) fn instructions(options: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(format!(
-        "{}: make it cheaper, or record it with `cargo xtask instructions --write` and say why",
+        "{}: make it cheaper, or record it with `cargo xtask record instructions` and say why",
         grown.join("; ")
     ))
 }

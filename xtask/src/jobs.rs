@@ -66,11 +66,12 @@ impl Queue {
     }
 }
 
-/// Runs all jobs, in their order as far as that goes, and adds them to the report.
-pub(crate) fn run(jobs: Vec<Job>, report: &mut Report) {
+/// Runs all jobs, in their order as far as that goes, and adds them to the report; returns the labels of those that
+/// passed.
+pub(crate) fn run(jobs: Vec<Job>, report: &mut Report) -> Vec<String> {
     let count = jobs.len();
     let queue = Mutex::new(Queue { waiting: jobs.into(), is_building: false });
-    let (freed, ended) = (Condvar::new(), Mutex::new((0, report)));
+    let (freed, ended) = (Condvar::new(), Mutex::new((0, report, Vec::new())));
     thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
@@ -95,10 +96,14 @@ pub(crate) fn run(jobs: Vec<Job>, report: &mut Report) {
                         println!("{}", end_of(&log));
                     }
                     ended.1.add(&step, took, &outcome);
+                    if outcome.failed.is_empty() && outcome.skipped.is_empty() {
+                        ended.2.push(label);
+                    }
                 }
             });
         }
     });
+    ended.into_inner().unwrap_or_else(PoisonError::into_inner).2
 }
 
 fn execute(job: Job) -> (Duration, Outcome, PathBuf) {

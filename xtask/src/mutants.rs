@@ -14,7 +14,9 @@ pub(crate) fn all(options: &[String]) -> Result<(), Failure> {
         None => lua().and_then(|()| rust(&[])),
         Some((half, options)) if half == "rust" => rust(options),
         Some((half, [])) if half == "lua" => lua(),
-        Some((other, _)) => Err(format!("{other:?} is not understood: cargo xtask mutants [rust [OPTION..]|lua]")),
+        Some((other, _)) => {
+            Err(format!("{other:?} is not understood: cargo xtask verify mutants [rust [OPTION..]|lua]"))
+        }
     }
 }
 
@@ -25,7 +27,8 @@ fn rust(options: &[String]) -> Result<(), Failure> {
 
 /// Also those that are listed are asked for long, to see that they still belong there.
 fn lua() -> Result<(), Failure> {
-    let step =
-        Step::cargo("test --package tidegate-simulation --lib every_defect_in_a_script_is_noticed -- --nocapture");
+    let step = Step::cargo(
+        "test --profile checked --package tidegate-simulation --lib every_defect_in_a_script_is_noticed -- --nocapture",
+    );
     step.with("TIDEGATE_MUTANTS", "thorough").run()
 }

@@ -17,7 +17,7 @@ const PRINTED: [(&[&str], &str); 4] = [
 pub(crate) fn write() -> Result<(), Failure> {
     // Without npm the binary would have no dashboard.
     programs::npm()?;
-    Step::cargo("build --profile dist --locked --package tidegate-server").run()?;
+    Step::cargo("build --profile dist --locked --package tidegate-server --features full").run()?;
     let folder = root().join("target/release-artifacts");
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", folder.display());
     if folder.exists() {

@@ -84,7 +84,7 @@ impl Report {
         row.notes.extend(outcome.skipped.iter().map(|why| format!("SKIPPED {why}")));
     }
 
-    /// The table, what failed and what was skipped, and a closing line with the sums.
+    /// The table, and what failed and what was skipped.
     pub(crate) fn shown(&self) -> String {
         let mut shown = format!("\n{:<28} {:>7} {:>8} {:>8} {:>8}\n", "step", "seconds", "passed", "failed", "skipped");
         let rows = || self.steps.iter().map(|step| (step, &self.rows[step]));
@@ -98,10 +98,35 @@ impl Report {
                 let _ = writeln!(shown, "  {}", note.replace('\n', "\n  "));
             }
         }
-        let sum = |of: fn(&Row) -> usize| rows().map(|(_, row)| of(row)).sum::<usize>();
-        let (passed, failed, skipped) = (sum(|row| row.passed), sum(|row| row.failed), sum(|row| row.skipped));
-        let _ = write!(shown, "\n{passed} passed, {failed} failed, {skipped} skipped");
         shown
+    }
+
+    /// The closing line, with the sums.
+    pub(crate) fn closing(&self) -> String {
+        let sum = |of: fn(&Row) -> usize| self.rows.values().map(of).sum::<usize>();
+        let (passed, failed, skipped) = (sum(|row| row.passed), sum(|row| row.failed), sum(|row| row.skipped));
+        format!("{passed} passed, {failed} failed, {skipped} skipped")
+    }
+
+    /// Adds the rows of another report.
+    pub(crate) fn extend(&mut self, other: Report) {
+        for step in other.steps {
+            if !self.rows.contains_key(&step) {
+                self.steps.push(step.clone());
+            }
+            let row = self.rows.entry(step.clone()).or_default();
+            let more = &other.rows[&step];
+            row.took += more.took;
+            row.passed += more.passed;
+            row.failed += more.failed;
+            row.skipped += more.skipped;
+            row.notes.extend(more.notes.iter().cloned());
+        }
+    }
+
+    /// Each step with the seconds that it took.
+    pub(crate) fn times(&self) -> Vec<(String, u64)> {
+        self.steps.iter().map(|step| (step.clone(), self.rows[step].took.as_secs())).collect()
     }
 
     /// Where nothing may be skipped, what is skipped has failed.
@@ -135,7 +160,7 @@ mod tests {
         let shown = report.shown();
         assert!(shown.contains("tests of one                       2        4        1        0"), "{shown}");
         assert!(shown.contains("FAILED  b::c") && shown.contains("again:  again b::c"), "{shown}");
-        assert!(shown.ends_with("\n5 passed, 1 failed, 0 skipped"), "{shown}");
+        assert_eq!(report.closing(), "5 passed, 1 failed, 0 skipped");
         assert_eq!(report.verdict(true), Err("1 failed".into()));
     }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask sbom`: what the server's binary is made of, as CycloneDX 1.5.
+//! What the server's binary is made of, as CycloneDX 1.5.
 //!
 //! The packages and who needs whom are those of `cargo tree`, with the features
 //! that a release is built with; the checksums are those of `Cargo.lock`. The
@@ -22,7 +22,8 @@ struct Facts {
 
 /// Writes `target/sbom.json`.
 pub(crate) fn write() -> Result<(), Failure> {
-    let tree = ["tree", "--locked", "--package", SERVER, "--edges", "normal", "--prefix", "depth"];
+    let tree =
+        ["tree", "--locked", "--package", SERVER, "--features", "full", "--edges", "normal", "--prefix", "depth"];
     let printed = Step::new("cargo", &[&tree[..], &["--format", " {p}|{l}"]].concat()).read()?;
     let lock = fs::read_to_string(root().join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
     let packages = packages(&printed)?;

@@ -20,7 +20,7 @@ pub(crate) fn take(options: &[String]) -> Result<(), Failure> {
         _ => return Err("shots takes no option but --docs".into()),
     };
     programs::ensure_browser()?;
-    Step::cargo("build --package tidegate-server").run()?;
+    Step::cargo("build --package tidegate-server --features full").run()?;
     let folder = root().join("target/shots");
     let io = |error: std::io::Error| format!("cannot write {}: {error}", folder.display());
     fs::create_dir_all(&folder).map_err(io)?;

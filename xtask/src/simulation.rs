@@ -43,7 +43,7 @@ pub(crate) fn tell(stories: &Stories, options: &[String]) -> Result<(), Failure>
         }
     }
     let Stories { package, tests, counts, .. } = stories;
-    let step = Step::cargo(&format!("test --package {package} {tests} -- --nocapture"));
+    let step = Step::cargo(&format!("test --profile checked --package {package} {tests} -- --nocapture"));
     let step = step.with("TIDEGATE_SEED", &seed.to_string());
     counts.iter().fold(step, |step, (name, part)| step.with(name, &count.div_ceil(*part).to_string())).run()
 }

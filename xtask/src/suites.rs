@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::built::{EVERYTHING, Program};
+use crate::built::{CRATES, Program};
 use crate::report::Outcome;
 use crate::run::{Step, logged};
 
@@ -16,15 +16,20 @@ pub(crate) fn run(program: &Program, step: Step, log: &Path) -> Outcome {
     if !outcome.failed.is_empty() {
         let names: Vec<&str> = outcome.failed.iter().map(String::as_str).filter(|name| !name.contains(' ')).collect();
         let exact = if names.is_empty() { "" } else { " -- --exact " };
-        outcome.rerun = Some(format!("cargo test {EVERYTHING} {}{exact}{}", program.target(), names.join(" ")));
+        outcome.rerun = Some(format!("cargo test {CRATES} {}{exact}{}", program.target(), names.join(" ")));
     }
     outcome
 }
 
 /// Runs the tests that a command of cargo runs.
 pub(crate) fn run_cargo(command: &str, log: &Path) -> Outcome {
-    let mut outcome = outcome_of(Step::cargo(command), log);
-    outcome.rerun = (!outcome.failed.is_empty()).then(|| format!("cargo {command}"));
+    run_step(Step::cargo(command), &format!("cargo {command}"), log)
+}
+
+/// Runs the tests that a step runs, which a command repeats.
+pub(crate) fn run_step(step: Step, again: &str, log: &Path) -> Outcome {
+    let mut outcome = outcome_of(step, log);
+    outcome.rerun = (!outcome.failed.is_empty()).then(|| again.to_owned());
     outcome
 }
 
@@ -87,7 +92,7 @@ note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
 ---- d stdout ----
 
 thread 'd' panicked at tests/d.rs:3:5:
-promtool is missing: run `cargo xtask programs`
+promtool is missing: run `cargo xtask install`
 
 
 failures:

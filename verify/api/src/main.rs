@@ -9,7 +9,7 @@ const FORMAT: &str = "57";
 
 fn main() -> ExitCode {
     let Some(path) = std::env::args().nth(1) else {
-        eprintln!("tidegate-api FILE, which `cargo xtask api` has rustdoc write");
+        eprintln!("tidegate-api FILE, which `cargo xtask ci --only API` has rustdoc write");
         return ExitCode::FAILURE;
     };
     match list(&path) {
@@ -32,7 +32,7 @@ fn list(path: &str) -> Result<String, String> {
         return Err(format!(
             "{path} has format {format} of rustdoc's JSON, and only {FORMAT} can be read. Use a toolchain whose rustdoc writes \
              {FORMAT} (1.95 to 1.97 do), or pin `public-api` in verify/api/Cargo.toml to a version whose `rustdoc-types` is \
-             0.{format}, set FORMAT in verify/api/src/main.rs, and run `cargo xtask api --write`"
+             0.{format}, set FORMAT in verify/api/src/main.rs, and run `cargo xtask record api`"
         ));
     }
     let builder = Builder::from_rustdoc_json(path);

@@ -52,7 +52,7 @@ pub(crate) fn redis(session: &mut Session) {
         return;
     }
     if std::process::Command::new("redis-server").arg("--version").output().is_err() {
-        println!("no redis-server here: `cargo xtask servers` installs one\n");
+        println!("no redis-server here: `cargo xtask install` installs one\n");
         return;
     }
     let bench = Bench::start();

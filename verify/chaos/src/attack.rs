@@ -12,7 +12,7 @@
 //! - the peak of the server's memory is below the stated bound;
 //! - what the attack itself claims, such as "refused with 401".
 //!
-//! `cargo xtask attack` runs all of them and prints the table; `SECURITY.md` has the
+//! `cargo xtask verify attack` runs all of them and prints the table; `SECURITY.md` has the
 //! bounds and the flags that set them.
 
 mod access;

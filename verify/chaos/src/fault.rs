@@ -30,7 +30,7 @@ pub enum Needs {
     Namespace,
     /// A C compiler, for the library that shifts a program's clock.
     Compiler,
-    /// The binary `tidegate`, which `cargo xtask chaos` builds.
+    /// The binary `tidegate`, which `cargo xtask verify chaos` builds.
     Tidegate,
     /// The same, and namespaces.
     TidegateInNamespace,

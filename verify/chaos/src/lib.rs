@@ -16,7 +16,7 @@
 //! counts as passed. Everything that chance decides (the algorithm, the numbers, the
 //! failure mode, how long it lasts) follows from a seed.
 //!
-//! `cargo xtask chaos` runs all of them and writes a report; `docs/book/src/operate/chaos.md` lists
+//! `cargo xtask verify chaos` runs all of them and writes a report; `docs/book/src/operate/chaos.md` lists
 //! them.
 
 pub mod attack;

@@ -1,4 +1,4 @@
-//! `cargo xtask chaos`: all faults, or some, and a report.
+//! `cargo xtask verify chaos`: all faults, or some, and a report.
 
 use std::fs;
 use std::io;

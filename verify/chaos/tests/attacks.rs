@@ -1,6 +1,6 @@
 //! The attacks that need a moment, each time: the server survives, the honest client
 //! beside it gets all its answers, and memory stays below its bound. Latencies are
-//! for `cargo xtask attack`, which has the machine to itself.
+//! for `cargo xtask verify attack`, which has the machine to itself.
 
 use tidegate_chaos::attack;
 

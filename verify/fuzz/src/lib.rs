@@ -2,7 +2,7 @@
 //!
 //! Each takes any bytes and panics if a promise is broken, and each promises
 //! more than not to panic. They are ordinary functions, so that libFuzzer
-//! (`fuzzer/`, `cargo xtask fuzz`) and an ordinary test (`tests/replay.rs`, in
+//! (`fuzzer/`, `cargo xtask verify fuzz`) and an ordinary test (`tests/replay.rs`, in
 //! `cargo xtask ci`) ask the same.
 //!
 //! To add a target: a function here, a name in [`TARGETS`], a line in

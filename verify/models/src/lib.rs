@@ -13,7 +13,7 @@
 //! - [`reservations`]: permits that are renewed, settled and expire
 //! - [`quotas`]: units of a limit that clients use by themselves until they run out
 //!
-//! The proofs about arithmetic are elsewhere: `verify/lemmas/`, by `cargo xtask proof`.
+//! The proofs about arithmetic are elsewhere: `verify/lemmas/`, by `cargo xtask verify proof`.
 //!
 //! [`Defect`]: leases::Defect
 

@@ -1,6 +1,6 @@
 //! Paths through the library that a service takes, one check at a time.
 //!
-//! `cargo xtask instructions` runs each path under callgrind and compares what it
+//! `cargo xtask bench instructions` runs each path under callgrind and compares what it
 //! counts with `instructions.txt`; `cargo xtask bench` measures their times beside
 //! each other.
 

@@ -13,8 +13,8 @@
 //! [`Judge`](judge::Judge) keeps the books; at the end, every promise must have
 //! been kept, and once the faults are over everything must work again.
 //!
-//! `cargo xtask simulation 100000` tells so many stories, and
-//! `cargo xtask simulation 1 --seed N` tells one of them aloud.
+//! `cargo xtask verify simulation 100000` tells so many stories, and
+//! `cargo xtask verify simulation 1 --seed N` tells one of them aloud.
 
 mod connection;
 mod defect;
@@ -68,7 +68,7 @@ impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.scenario)?;
         writeln!(f, "seed {}: {}", self.seed, self.promise)?;
-        write!(f, "to replay it: cargo xtask simulation 1 --seed {}", self.seed)
+        write!(f, "to replay it: cargo xtask verify simulation 1 --seed {}", self.seed)
     }
 }
 

@@ -34,7 +34,7 @@ impl Program {
     pub fn at(path: impl Into<PathBuf>) -> Program {
         let path = path.into();
         let missing = |why: &str| -> ! {
-            panic!("no server at `{}` ({why}): run `cargo xtask servers`, or set {VARIABLE}", path.display())
+            panic!("no server at `{}` ({why}): run `cargo xtask install`, or set {VARIABLE}", path.display())
         };
         let printed = match Command::new(&path).arg("--version").output() {
             Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),

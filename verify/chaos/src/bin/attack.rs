@@ -1,4 +1,4 @@
-//! `cargo xtask attack`: all attacks, or some, and a table.
+//! `cargo xtask verify attack`: all attacks, or some, and a table.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! The same promises, asked of tidegate and of its rivals: a table.
 //!
-//! `cargo xtask compare` runs it and writes `docs/book/src/appendix/compare.md`. A figure is what
+//! `cargo xtask bench compare` runs it and writes `docs/book/src/appendix/compare.md`. A figure is what
 //! was seen in this run; what is right stands beside it. Rivals are asked through
 //! their public interfaces, with a clock that is set by hand where they take one.
 
