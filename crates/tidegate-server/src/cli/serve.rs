@@ -131,7 +131,12 @@ fn log(settings: &Settings) -> Result<(), NoFilter> {
 /// nothing to log.
 fn filter(words: &str) -> Result<Targets, Option<ParseError>> {
     let words: Vec<&str> = words.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
-    if !words.iter().all(|word| word.contains('=') || word.parse::<LevelFilter>().is_ok()) {
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let is_understood = |word: &&str| match word.split_once('=') {
+        Some((target, level)) => !target.is_empty() && is_level(level),
+        None => is_level(word),
+    };
+    if !words.iter().all(is_understood) {
         return Err(None);
     }
     words.join(",").parse().map_err(Some)
