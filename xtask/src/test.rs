@@ -12,8 +12,9 @@ use crate::report::{Outcome, Report};
 use crate::run::{Failure, Step, logged, root};
 use crate::{servers, suites, times};
 
-/// Decisions that the differential tests make here; ci makes ten million.
-const DECISIONS: &str = "300000";
+/// How many random decisions and documents are tried here; ci tries more.
+const COUNTS: [(&str, &str); 3] =
+    [("TIDEGATE_DECISIONS", "300000"), ("TIDEGATE_REDIS_DECISIONS", "60000"), ("TIDEGATE_CASES", "10000")];
 
 /// Programs that start servers of Redis.
 const WITH_REDIS: [(&str, &[&str]); 3] = [
@@ -22,26 +23,35 @@ const WITH_REDIS: [(&str, &[&str]); 3] = [
     ("tidegate-tower", &["all"]),
 ];
 
-/// Of a program, the tests that need real peers, a browser or a checker.
-pub(crate) const WITH_PEERS: [(&str, &[&str]); 1] = [(
-    "tidegate-server/all",
-    &[
-        "dropin::",
-        "envoy::",
-        "proxies::",
-        "resp::clients::redis_py",
-        "server::dashboard::",
-        "server::deploy::alerts_are",
-        "server::deploy::prometheus",
-        "server::deploy::promtool",
-        "server::openapi::answers_are",
-    ],
-)];
+/// Of a program, the tests that ci runs: those that need real peers, a browser or a checker, and those that try very much.
+pub(crate) const LEFT_TO_CI: [(&str, &[&str]); 4] = [
+    (
+        "tidegate-server/all",
+        &[
+            "dropin::",
+            "envoy::",
+            "proxies::",
+            "resp::clients::redis_py",
+            "server::dashboard::",
+            "server::deploy::alerts_are",
+            "server::deploy::metrics_are",
+            "server::deploy::prometheus",
+            "server::deploy::promtool",
+            "server::openapi::answers_are",
+        ],
+    ),
+    ("tidegate-redis/all", &["sentinel::"]),
+    (
+        "tidegate-replay/logs",
+        &["decisions::decisions_are", "decisions::lines_out_of_order", "lasting::requests_beyond"],
+    ),
+    ("tidegate-simulate/all", &["reservations::the_answers_are"]),
+];
 
 /// Programs of the published crates that only ci runs, because they take minutes.
 pub(crate) const LONG: [(&str, &[&str]); 2] = [("tidegate-redis", &["cluster"]), ("tidegate", &["key_rotation"])];
 
-/// Of a program, the tests that try everything, or very much: ci runs them optimised.
+/// The same of the library: ci runs all of its tests optimised.
 const EXHAUSTIVE: [(&str, &[&str]); 1] = [(
     "tidegate/all",
     &[
@@ -107,12 +117,12 @@ pub(crate) fn is_in(list: &[(&str, &[&str])], program: &Program) -> bool {
     list.iter().any(|(package, names)| *package == program.package() && names.contains(&&*program.name))
 }
 
-/// Runs a program without what needs real peers, and without what tries everything.
+/// Runs a program without what is left to ci.
 fn job(program: Program) -> Job {
     let (step, label) = (program.package().to_owned(), program.label());
     Job::new(&step, &label, move |log| {
-        let left = WITH_PEERS.iter().chain(&EXHAUSTIVE).filter(|(label, _)| *label == program.label());
-        let step = program.step().with("TIDEGATE_DECISIONS", DECISIONS);
+        let left = LEFT_TO_CI.iter().chain(&EXHAUSTIVE).filter(|(label, _)| *label == program.label());
+        let step = COUNTS.iter().fold(program.step(), |step, (name, count)| step.with(name, count));
         let skip = |step: Step, name: &&str| step.argument("--skip").argument(name);
         suites::run(&program, left.flat_map(|(_, names)| *names).fold(step, skip), log)
     })
