@@ -162,6 +162,7 @@ fn whole_jobs() -> Vec<Job> {
         Job::new("limitador", "limitador", |log| checks::apart("tidegate-limitador", log)).that_builds(),
         Job::new("actix", "actix", |log| checks::apart("tidegate-example-actix", log)).that_builds(),
         Job::new("bench", "bench", |log| checks::apart("tidegate-bench", log)).that_builds(),
+        Job::new("generated code", "generated code", |log| checks::apart("tidegate-proto", log)).that_builds(),
         Job::new("pingora", "pingora", pingora),
     ]
 }

@@ -14,7 +14,7 @@ const RECORDED: [Recorded; 7] = [
     }),
     ("instructions", "verify/paths: instructions of each path", || instructions(&["--write".into()])),
     ("proto", "the code of the messages of Envoy and Kuadrant", || {
-        written("tidegate-server", "--features full --test all proto::", "TIDEGATE_WRITE_PROTO")
+        written("tidegate-proto", "--test proto", "TIDEGATE_WRITE_PROTO")
     }),
     ("schema", "the JSON Schema of policy files", || {
         written("tidegate-config", "--lib the_schema_is", "TIDEGATE_WRITE_SCHEMA")

@@ -32,6 +32,8 @@ pub(crate) const LEFT_TO_CI: [(&str, &[&str]); 4] = [
             "envoy::",
             "proxies::",
             "resp::clients::redis_py",
+            "rls::addresses::six_ways",
+            "server::access::every_path",
             "server::dashboard::",
             "server::deploy::alerts_are",
             "server::deploy::metrics_are",
@@ -64,6 +66,10 @@ const EXHAUSTIVE: [(&str, &[&str]); 1] = [(
         "retry_exactness::",
     ],
 )];
+
+/// Programs whose tests wait for servers most of the time, and how many of them run at once.
+const WAITING: [&str; 3] = ["tidegate-server/all", "tidegate-redis/all", "tidegate-testkit/servers"];
+const WAITING_AT_ONCE: &str = "6";
 
 /// The programs that take longest begin first.
 const LONGEST: [&str; 4] = ["tidegate-server/all", "tidegate-redis/all", "tidegate-testkit/servers", "tidegate/all"];
@@ -123,6 +129,8 @@ fn job(program: Program) -> Job {
     Job::new(&step, &label, move |log| {
         let left = LEFT_TO_CI.iter().chain(&EXHAUSTIVE).filter(|(label, _)| *label == program.label());
         let step = COUNTS.iter().fold(program.step(), |step, (name, count)| step.with(name, count));
+        let waits = WAITING.contains(&&*program.label());
+        let step = if waits { step.argument("--test-threads").argument(WAITING_AT_ONCE) } else { step };
         let skip = |step: Step, name: &&str| step.argument("--skip").argument(name);
         suites::run(&program, left.flat_map(|(_, names)| *names).fold(step, skip), log)
     })

@@ -25,7 +25,7 @@ const TABLE: [&str; 4] = [
 const API: &str = "verify/api";
 
 /// Each job, and the parts of the tree that can change what it finds.
-const PARTS: [(&str, &[&str]); 9] = [
+const PARTS: [(&str, &[&str]); 10] = [
     ("schedules", &[LIBRARY]),
     ("miri", &TABLE),
     ("lemmas", &["verify/lemmas"]),
@@ -34,6 +34,7 @@ const PARTS: [(&str, &[&str]); 9] = [
     ("actix", &["examples/actix", "crates/tidegate-tower/src", API]),
     ("pingora", &["examples/pingora", "crates/tidegate-tower/src", API]),
     ("bench", &["verify/bench", API]),
+    ("generated code", &["verify/proto", "crates/tidegate-server/proto", "crates/tidegate-server/src/grpc/generated"]),
     ("Rust versions", &["Cargo.lock", "Cargo.toml", LIBRARY, "crates/*/Cargo.toml"]),
 ];
 

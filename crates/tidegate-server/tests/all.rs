@@ -9,7 +9,6 @@ mod dropin;
 mod envoy;
 #[cfg(feature = "otlp")]
 mod otlp;
-mod proto;
 mod proxies;
 mod resp;
 mod rls;

@@ -1,0 +1,1 @@
+//! The code of Envoy's and Kuadrant's messages is that of their protocol files: `tests/proto.rs`.
