@@ -183,23 +183,19 @@ fn build(report: &mut Report) -> Vec<Program> {
     built::tests(&packages).unwrap_or_default()
 }
 
-/// Tests that the first circle has run with smaller counts.
-const MORE: [(&str, &[&str]); 2] = [("tidegate-redis/all", &["twin::"]), ("tidegate-config/all", &["chaos::"])];
-
-/// Of the programs of the first circle, the tests that it left out or cut short.
+/// Of the programs of the first circle, the tests that it left out; and those that it ran with smaller counts.
 fn left_to_ci(tests: &[Program]) -> Vec<Job> {
-    let programs = LEFT_TO_CI.iter().chain(&MORE).filter_map(|(label, names)| {
-        let program = tests.iter().find(|program| program.label() == *label)?;
-        Some((program.clone(), *names))
-    });
-    let job = |(program, names): (Program, &'static [&'static str])| {
-        let (step, label) = (program.package().to_owned(), format!("{} in ci", program.label()));
-        Job::new(&step, &label, move |log| {
-            let step = names.iter().fold(program.step(), |step, peer| step.argument(peer));
+    let left = LEFT_TO_CI.map(|(label, names)| (label, names, "in ci"));
+    let whole = [("tidegate-redis/all", &["twin::"][..], "with all decisions")];
+    let job = |(label, names, what): (&str, &'static [&'static str], &str)| {
+        let program = tests.iter().find(|program| program.label() == label)?.clone();
+        let (step, label) = (program.package().to_owned(), format!("{label} {what}"));
+        Some(Job::new(&step, &label, move |log| {
+            let step = names.iter().fold(program.step(), |step, name| step.argument(name));
             some_of_each(suites::run(&program, step, log), log, names)
-        })
+        }))
     };
-    programs.map(job).collect()
+    left.into_iter().chain(whole).filter_map(job).collect()
 }
 
 /// A name of no tests chooses none, and says nothing.
