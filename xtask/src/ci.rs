@@ -239,7 +239,7 @@ fn lints() -> Result<(), Failure> {
 }
 
 fn documents() -> Result<(), Failure> {
-    Step::cargo(&format!("doc {CRATES} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()
+    Step::cargo(&format!("doc {CRATES} {REST} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()
 }
 
 fn book(log: &Path) -> Outcome {

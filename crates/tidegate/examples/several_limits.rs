@@ -1,14 +1,12 @@
 //! Several limits at once: all are charged, or none is.
 //!
-//! A policy asks all of its limits about one key. Limits on different keys,
-//! such as one per user and one per address, go to the store as one slice.
+//! Without a key of its own, a rule counts by the key of the request. With one, such
+//! as one per user and one per address, each counts by its own attributes.
 
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{Check, ImmediateStore, Meter};
-use tidegate::{Key, Limit, Limiter, ManualClock, MemoryStore, Micros, Name, Policy};
+use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -32,23 +30,18 @@ fn one_key() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One user and one address: each has a limit of its own.
+/// One user and one address: each rule makes its key of its own attributes.
 fn several_keys() -> Result<(), Box<dyn Error>> {
-    let store = MemoryStore::default();
-    let per_user = Meter::new(Name::literal("user"), Limit::per_minute(1));
-    let per_address = Meter::new(Name::literal("address"), Limit::per_minute(100));
-    let (user, address) = (Key::from("alice"), Key::from("192.0.2.7"));
+    let policy = Policy::new()
+        .rule(Rule::new("user", Limit::per_minute(1)).key(["user"]))
+        .rule(Rule::new("address", Limit::per_minute(3)).key(["ip"]));
+    let limiter = Limiter::new(policy);
 
-    println!("\n1 per user and 100 per address, per minute\n");
-    for _ in 0..3 {
-        let checks =
-            [Check::new(&per_user, &user, Verb::Charge, 1)?, Check::new(&per_address, &address, Verb::Charge, 1)?];
-        let mut verdicts = [Verdict::default(); 2];
-        store.decide_now(&checks, &mut verdicts)?;
-        let [user, address] = verdicts;
-        // The address pays for one request, not for the two that the user's
-        // own limit refused.
-        println!("user: allowed {:<7}address: {} left", user.allowed, address.remaining);
+    println!("\n1 per user and 3 per address, per minute\n");
+    // The address pays for alice once, not for the request that her own limit refused: carol still gets through.
+    for user in ["alice", "alice", "bob", "carol", "dave"] {
+        let decision = limiter.check(Request::user(user).with("ip", "192.0.2.7"))?;
+        println!("{user:<6}by {:<8}{}", decision.rule(), if decision.is_allowed() { "allowed" } else { "refused" });
     }
     Ok(())
 }

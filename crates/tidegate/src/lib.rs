@@ -205,10 +205,9 @@
 //! # Ok::<(), tidegate::CheckError>(())
 //! ```
 //!
-//! All limits of a policy see the same key and the same cost. Limits on different
-//! keys or costs, such as one per user and one per address, go to the store as
-//! one slice of [`Check`](store::Check)s, all-or-nothing as well: see
-//! `examples/several_limits.rs`.
+//! Each rule says which attributes make its key ([`Rule::key`]) and what it counts
+//! ([`Rule::unit`]): one limit per user and one per address, or requests and tokens,
+//! are rules of one policy, all or nothing as well. See `examples/several_limits.rs`.
 //!
 //! # Changing limits
 //!
@@ -245,8 +244,8 @@
 //! [`acquire_blocking`](Limiter::acquire_blocking) is the same for threads. A
 //! waiter that is dropped or times out has charged nothing and lets the next in
 //! line go ahead. It needs no particular runtime: one timer thread for
-//! the process starts with the first wait. At most 1,000,000 callers wait on one
-//! limiter; the next gets an error. Callers of [`check`](Limiter::check) do not
+//! the process starts with the first wait. At most
+//! [`DEFAULT_MAX_WAITERS`](Limiter::DEFAULT_MAX_WAITERS) callers wait on one limiter; the next gets an error. Callers of [`check`](Limiter::check) do not
 //! queue, and may overtake waiters.
 //!
 //! ```
