@@ -60,6 +60,27 @@ pub(crate) fn simulation(log: &Path) -> Outcome {
     suites::run_step(Step::cargo(command).with("TIDEGATE_DECISIONS", LUA_DECISIONS), &format!("cargo {command}"), log)
 }
 
+/// The server as a newcomer builds it, without features: what needs one says which, and what to build.
+pub(crate) fn without_features() -> Result<(), Failure> {
+    Step::cargo("build --package tidegate-server").run()?;
+    let binary = root().join("target/debug/tidegate").display().to_string();
+    for (arguments, feature) in [
+        (&["top", "--server", "127.0.0.1:1"][..], "top"),
+        (&["man"], "manual"),
+        (&["completions", "bash"], "manual"),
+        (&["simulate", "--png", "target/ci/picture.png"], "png"),
+        (&["serve", "--http", "127.0.0.1:0", "--tls-client-ca", "ca.pem"], "certificates"),
+        (&["serve", "--http", "127.0.0.1:0", "--otlp", "http://127.0.0.1:1"], "otlp"),
+    ] {
+        let (success, printed) = Step::new(&binary, arguments).ask()?;
+        let expected = format!("needs the feature {feature}, which this binary was built without");
+        if success || !printed.contains(&expected) {
+            return Err(format!("tidegate {} should say that it {expected}: {printed}", arguments.join(" ")));
+        }
+    }
+    Ok(())
+}
+
 /// Tests and lints of a package with dependencies of its own, compiled apart.
 pub(crate) fn apart(package: &str, log: &Path) -> Outcome {
     let mut outcome = suites::run_cargo(&format!("test --profile checked --package {package}"), log);

@@ -148,6 +148,7 @@ fn whole_jobs() -> Vec<Job> {
         job("documents", documents).that_builds(),
         Job::new("book", "book", book).that_builds(),
         job("features", checks::features).that_builds(),
+        job("without features", checks::without_features).that_builds(),
         job("examples", checks::examples).that_builds(),
         job("scripts", lua::lint).that_builds(),
         Job::new("library", "library", checks::library).that_builds(),

@@ -90,7 +90,7 @@ enum Command {
     Top(top::Arguments),
     /// Watch a server: not in this build
     #[cfg(not(feature = "top"))]
-    Top,
+    Top(Ignored),
     /// Look for errors in policy files
     #[command(
         before_help = "Examples:\n  tidegate validate policy.toml\n  cat policy.yaml | tidegate validate - --format yaml"
@@ -132,10 +132,18 @@ enum Command {
     },
     /// Print a script for a shell: not in this build
     #[cfg(not(feature = "manual"))]
-    Completions { shell: String },
+    Completions(Ignored),
     /// Print the manual page
     #[command(after_help = PRINTED)]
     Man,
+}
+
+/// The arguments of a command that is not in this build.
+#[cfg(not(all(feature = "top", feature = "manual")))]
+#[derive(Args)]
+struct Ignored {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<String>,
 }
 
 /// The format of a policy without a file name.
@@ -165,7 +173,7 @@ pub fn run() -> ExitCode {
         #[cfg(feature = "top")]
         Command::Top(arguments) => top::run(&arguments),
         #[cfg(not(feature = "top"))]
-        Command::Top => complain(&Absent::new("tidegate top", "top")),
+        Command::Top(Ignored { .. }) => complain(&Absent::new("tidegate top", "top")),
         Command::Validate { files, envoy: true, .. } => validate_envoy(&files),
         Command::Validate { files, limitador: true, .. } => validate_limitador(&files),
         Command::Validate { files, format, max_log_entries, .. } => validate(&files, format, max_log_entries),
@@ -181,7 +189,7 @@ pub fn run() -> ExitCode {
         #[cfg(feature = "manual")]
         Command::Man => print(manual),
         #[cfg(not(feature = "manual"))]
-        Command::Completions { .. } => complain(&Absent::new("tidegate completions", "manual")),
+        Command::Completions(Ignored { .. }) => complain(&Absent::new("tidegate completions", "manual")),
         #[cfg(not(feature = "manual"))]
         Command::Man => complain(&Absent::new("tidegate man", "manual")),
     }
