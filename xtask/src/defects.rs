@@ -236,7 +236,9 @@ fn script_tests(copy: &Path) -> Step {
 
 fn tests(copy: &Path, which: &str) -> Step {
     let target = root().join("target/defects/target");
-    Step::cargo(&format!("test {which}")).within(copy).with("CARGO_TARGET_DIR", &target.display().to_string())
+    Step::cargo(&format!("test --profile checked {which}"))
+        .within(copy)
+        .with("CARGO_TARGET_DIR", &target.display().to_string())
 }
 
 /// What a failed run said last: a defect may also end it.

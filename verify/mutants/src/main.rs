@@ -393,7 +393,7 @@ impl Place {
         let (long, programs, skipped) = if thorough { (LONG_TESTS, LONG_PROGRAMS, none) } else { (none, none, LONG) };
         let named: String = programs.iter().map(|name| format!(" --test {name}")).collect();
         let mut build =
-            self.cargo(&format!("test --package tidegate --lib --test {ALL}{named} --no-run --message-format json"));
+            self.cargo(&format!("test --profile checked --package tidegate --lib --test {ALL}{named} --no-run --message-format json"));
         let output = build.output().map_err(|error| format!("cargo could not be started: {error}"))?;
         if !output.status.success() {
             return Err(format!("the tests do not compile:\n{}", String::from_utf8_lossy(&output.stderr)));
