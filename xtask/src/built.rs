@@ -131,7 +131,23 @@ fn text<'m>(message: &'m str, before: &str) -> Option<&'m str> {
 
 #[cfg(test)]
 mod tests {
-    use super::package;
+    use std::collections::BTreeSet;
+
+    use super::{CRATES, REST, package};
+    use crate::run::Step;
+
+    #[test]
+    fn the_rest_adds_no_feature_to_what_the_first_circle_has_compiled() {
+        let packages = |chosen: &str| -> BTreeSet<String> {
+            let tree = format!("tree {chosen} --locked --edges normal,build,dev --prefix none --format {{p}}|{{f}}");
+            let printed = Step::cargo(&tree).read().expect("cargo tree");
+            printed.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+        };
+        let own = |line: &&String| !REST.split_whitespace().any(|word| line.starts_with(&format!("{word} v")));
+        let (first, all) = (packages(CRATES), packages(&format!("{CRATES} {REST}")));
+        let added: Vec<&String> = all.difference(&first).filter(own).collect();
+        assert!(added.is_empty(), "ci compiles again what needs these: {added:?}");
+    }
 
     #[test]
     fn a_package_is_known_by_its_name_or_by_its_folder() {
