@@ -111,14 +111,16 @@ let watch = tidegate_config::watch(&path, move |policy| changed.set_policy(polic
 What is noticed and when it is applied stands at [`mod@watch`]."
 )]
 //!
-//! # Envoy
+//! # Files of other services
 //!
-//! [`envoy`] reads the descriptor files of Envoy's rate limit service as they are.
-//! [`limitador`] makes policies of the limits files of limitador.
+//! With the feature `envoy`, the module `envoy` reads the descriptor files of Envoy's rate limit service as they are. With
+//! the feature `limitador`, the module `limitador` makes policies of the limits files of limitador.
 
 pub mod document;
+#[cfg(feature = "envoy")]
 pub mod envoy;
 mod file;
+#[cfg(feature = "limitador")]
 pub mod limitador;
 mod load;
 mod reader;
@@ -140,8 +142,12 @@ pub use load::{
 pub use regular::{FileError, MAX_FILE, open_file, read_file};
 pub use report::{Diagnostic, Problem, Report};
 pub use source::Place;
+#[cfg(all(feature = "watch", feature = "envoy"))]
+pub use watch::watch_envoy;
+#[cfg(all(feature = "watch", feature = "limitador"))]
+pub use watch::watch_limitador;
 #[cfg(feature = "watch")]
-pub use watch::{watch, watch_document, watch_envoy, watch_files, watch_limitador};
+pub use watch::{watch, watch_document, watch_files};
 
 /// The code in the README compiles and runs.
 #[cfg(doctest)]

@@ -53,7 +53,7 @@ mod worker;
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, SystemTime};
@@ -62,7 +62,9 @@ use serde::de::DeserializeOwned;
 use tidegate::{ConfigError, Policy};
 
 use crate::document;
+#[cfg(feature = "envoy")]
 use crate::envoy::{self, EnvoyConfig};
+#[cfg(feature = "limitador")]
 use crate::limitador;
 use crate::load::{self, Loaded};
 use crate::reader::{Reader, read_bytes};
@@ -84,6 +86,7 @@ pub fn watch(
 }
 
 /// Begins to watch a limits file of limitador, as [`limitador::load`] reads it.
+#[cfg(feature = "limitador")]
 pub fn watch_limitador(
     path: impl AsRef<Path>,
     apply: impl FnMut(Policy) -> Result<(), ConfigError> + Send + 'static,
@@ -94,11 +97,12 @@ pub fn watch_limitador(
 
 /// Begins to watch the descriptor files of Envoy's rate limit service, or
 /// folders of them, as [`envoy::load`] reads them.
+#[cfg(feature = "envoy")]
 pub fn watch_envoy<P: AsRef<Path>>(
     paths: impl IntoIterator<Item = P>,
     apply: impl FnMut(EnvoyConfig) -> Result<(), ConfigError> + Send + 'static,
 ) -> Builder<EnvoyConfig> {
-    let paths: Vec<PathBuf> = paths.into_iter().map(|path| path.as_ref().to_owned()).collect();
+    let paths: Vec<std::path::PathBuf> = paths.into_iter().map(|path| path.as_ref().to_owned()).collect();
     Builder::new(move |reader| Ok((envoy::load_by(reader, &paths)?, Vec::new())), apply)
 }
 
