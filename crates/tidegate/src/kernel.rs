@@ -156,6 +156,20 @@ pub trait Kernel: Send + Sync + 'static {
         None
     }
 
+    /// Since when a key has been known, for a kernel that treats new keys otherwise. The
+    /// provided method knows no such time.
+    fn known_since(&self, state: &Self::State, now: Micros) -> Option<Micros> {
+        let _ = (state, now);
+        None
+    }
+
+    /// The state of a key that has used nothing and has been known for a while. The provided
+    /// method makes it a new one.
+    fn known(&self, since: Micros, now: Micros) -> Self::State {
+        let _ = (since, now);
+        Self::State::default()
+    }
+
     /// Writes a state into a snapshot.
     fn encode(&self, state: &Self::State, bytes: &mut Vec<u8>);
 

@@ -10,19 +10,17 @@
 //! root: a minor version may change it.
 
 mod crossed;
-mod encoded;
+mod demand;
 mod erased;
 mod error;
 mod failure_mode;
 pub mod memory;
 mod meter;
 mod meter_kernel;
-mod migration;
 mod slice;
 mod thresholds;
 
 use std::future::Future;
-use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,20 +28,18 @@ use std::time::Duration;
 pub use crate::request::{Purpose, RequestId};
 pub use crate::time::Sleep;
 pub use crossed::{is_marked, unmarks};
-pub use encoded::{Encoded, Kept};
+pub use demand::{Demand, refund_charges};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use error::{CheckError, StoreError};
 pub use failure_mode::FailureMode;
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
-pub use migration::Former;
-pub(crate) use migration::{give_back, settle_former, take_over};
-pub use slice::{Demand, refund_charges};
+pub(crate) use slice::seen_from;
+pub use slice::{Former, Kept, Part, Slice};
 pub use thresholds::{MAX_THRESHOLDS, Thresholds};
 
 use crate::blocking;
 use crate::decision::Decision;
-use crate::fnv::Fnv;
 use crate::kernel::{Charged, Verb, Verdict};
 use crate::limit::Limit;
 use crate::request::Key;
@@ -71,8 +67,8 @@ pub struct Check<'a> {
     cost: u64,
     former: &'a [Former<'a>],
     id: Option<&'a RequestId<'a>>,
-    /// Which of its subjects, counted from one, was charged what this corrects.
-    corrects: Option<NonZeroU32>,
+    /// The limit that was charged what this corrects, if that is not the check's own.
+    corrects: Option<&'a Meter>,
 }
 
 impl<'a> Check<'a> {
@@ -192,19 +188,23 @@ impl<'a> Check<'a> {
     /// ```
     pub fn subjects(&self) -> impl Iterator<Item = u64> + use<'a> {
         let key = self.key;
-        std::iter::once(self.meter).chain(self.former.iter().map(|former| former.meter)).map(move |meter| {
-            let mut hash = Fnv::default();
-            hash.write(&meter.identity().to_le_bytes());
-            hash.write(&[u8::from(key.is_composite())]);
-            hash.write(key.as_bytes());
-            hash.finish()
-        })
+        self.meters().map(move |meter| meter.subject(key))
+    }
+
+    /// The limit, and those that it replaced.
+    fn meters(&self) -> impl Iterator<Item = &'a Meter> + use<'a> {
+        std::iter::once(self.meter).chain(self.former.iter().map(|former| former.meter))
     }
 
     /// The state of this check, as one number.
     #[must_use]
     pub fn subject(&self) -> u64 {
-        self.subjects().next().unwrap_or_default()
+        self.meter.subject(self.key)
+    }
+
+    /// A check of another limit with the same key, that writes nothing.
+    pub(crate) fn peek_of(meter: &'a Meter, key: &'a Key<'a>) -> Check<'a> {
+        Check::capped(meter, key, Verb::Peek, 0)
     }
 
     /// Whether this takes anything if it passes.
@@ -229,37 +229,19 @@ impl<'a> Check<'a> {
     /// there is none, and for a check that corrects nothing, one that only says how things stand.
     #[must_use]
     pub fn correcting(&self, charge_of: impl Fn(u64) -> Option<Charged>) -> Check<'a> {
-        let places = (1..=u32::MAX).filter_map(NonZeroU32::new);
-        let charge = self.subjects().zip(places).find_map(|(subject, place)| Some((charge_of(subject)?, place)));
-        let (verb, place) = match (self.verb, charge) {
-            (Verb::Settle(_), Some((charged, place))) => (Verb::Settle(charged), place),
-            (Verb::Renew(_), Some((charged, place))) => (Verb::Renew(charged), place),
+        let charge = self.meters().find_map(|meter| Some((charge_of(meter.subject(self.key))?, meter)));
+        let (verb, meter) = match (self.verb, charge) {
+            (Verb::Settle(_), Some((charged, meter))) => (Verb::Settle(charged), meter),
+            (Verb::Renew(_), Some((charged, meter))) => (Verb::Renew(charged), meter),
             _ => return Check { verb: Verb::SETTLE, cost: 0, id: None, ..*self },
         };
-        Check { verb, id: None, corrects: Some(place), ..*self }
+        Check { verb, id: None, corrects: Some(meter), ..*self }
     }
 
-    /// Whether what this gives back is taken from the limits that its own replaced before
-    /// anything moves from there, where it stands as it was charged: a
-    /// [correction](Check::correcting), of which none is refused.
+    /// The limit whose state a correction is about: the one that was charged.
     #[must_use]
-    pub fn settles_first(&self) -> bool {
-        self.corrects.is_some() && matches!(self.verb, Verb::Settle(_))
-    }
-
-    /// What is left to do of a settlement when the limits that its own replaced have
-    /// [given back](Check::settle_former_encoded): what its charge has lost while they were in
-    /// force does not come back.
-    #[must_use]
-    pub fn left_to_settle(&self, now: Micros, left: Verb) -> Verb {
-        migration::left_to_settle(self, self.meter, now, left)
-    }
-
-    /// When the last of the limits was replaced that its own replaced, for a store that knows by
-    /// itself what is [left to settle](Check::left_to_settle) of later charges.
-    #[must_use]
-    pub fn replaced_at(&self) -> Option<Micros> {
-        self.former.iter().map(Former::replaced_at).max()
+    pub fn corrected(&self) -> &'a Meter {
+        self.corrects.unwrap_or(self.meter)
     }
 
     /// The same limit and key, asked for something else.
@@ -377,13 +359,9 @@ pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duratio
 ///   settled is not corrected again: it gets the same verdicts. A renewal has the id
 ///   remembered for as long again. Where nothing is remembered, it is
 ///   [`StoreError::NotReserved`].
-/// - What a key used of a check's [former limits](Check::former) counts for
-///   its meter: it moves with the next check that can write, as
-///   [`Meter::take_over_encoded`] does it, and a peek answers as if it had moved.
-///   What gives back begins with what has not moved: a refund after what fits has moved
-///   ([`Meter::give_back_encoded`]), and a correction before ([`Check::settles_first`],
-///   [`Check::settle_former_encoded`], [`Check::left_to_settle`]).
-/// - Verdicts are those of [`kernel::decide`](crate::kernel::decide), field
+/// - What a key used of a check's [former limits](Check::former) stays where it was charged, and counts beside
+///   what it uses of the check's own: [`Slice::decide`] does it.
+/// - Verdicts are those of [`Slice::decide`], field
 ///   by field, and which thresholds of its meter a check [crossed](Meter::crossed): each
 ///   once, and where it [needs marks](Meter::needs_marks) not again while the mark is [in
 ///   force](is_marked); a check that [gives back](unmarks) removes the marks of those above

@@ -106,13 +106,15 @@ fn there_and_back_is_as_if_nothing_had_been() {
 }
 
 #[test]
-fn debt_is_counted_in_units_and_not_in_time() {
+fn use_drains_as_fast_as_the_limit_says_that_admitted_it() {
     let (limiter, clock) = limiter(limit("1/h burst 100"));
     assert!(limiter.check(Request::new("alice").cost(100)).is_ok_and(|d| d.is_allowed()));
     limiter.set_policy(limit("100/s")).expect("a valid policy");
-    assert!(!limiter.allow("alice"));
-    clock.advance(SECOND);
-    assert_eq!(peek(&limiter, "alice").remaining(), Some(100), "a second drains all of it now, not a hundred hours");
+    let refused = limiter.check("alice").expect("an answer");
+    assert_eq!(refused.retry_after(), Some(Duration::from_secs(3_600)));
+    clock.advance(Duration::from_secs(2 * 3_600));
+    assert_eq!(peek(&limiter, "alice").remaining(), Some(2), "two hours drain two");
+    assert_eq!(limiter.reset("alice").expect("an answer").remaining(), Some(100), "unless the key is reset");
 }
 
 #[test]

@@ -263,35 +263,6 @@ impl Bucket {
         Reading { remaining, reset_after: self.until(state.at + u64::from(state.fraction > 0), now) }
     }
 
-    /// Moves what was used of another bucket into this one, as far as it fits:
-    /// all of it in the finest unit of this one, rounded up (in whole units
-    /// where the product would be inexact), or else as many units as there is
-    /// room for.
-    pub(crate) fn take_over(&self, state: &mut BucketState, now: Micros, from: &Bucket, used: &mut BucketState) {
-        let tick = self.ticks(now);
-        let level = from.level_with_debt(used, from.ticks(now));
-        let own = self.level(state, tick).unwrap_or(self.full);
-        let units = level / from.scale;
-        let part = match level % from.scale {
-            part if from.scale == self.scale => part,
-            part if from.scale.saturating_mul(self.scale) < EXACT => (part * self.scale).div_ceil(from.scale),
-            0 => 0,
-            _ => self.scale,
-        };
-        let room = (self.full - own) / self.scale;
-        // Any more units than there are room for would not fit, however many.
-        let added = units.min(room + 1) * self.scale + part;
-        if own + added <= self.full {
-            *used = BucketState::default();
-            if added > 0 {
-                self.set_level(state, own + added, tick);
-            }
-        } else if room > 0 {
-            from.refund(used, now, room);
-            self.set_level(state, own + room * self.scale, tick);
-        }
-    }
-
     /// Microseconds until a bucket is empty that has all the debt it may.
     pub(crate) const fn horizon(&self) -> u64 {
         self.reach().saturating_mul(self.tick)
@@ -442,10 +413,6 @@ mod tests {
         state
     }
 
-    fn level(bucket: &Bucket, state: &BucketState) -> u64 {
-        bucket.level(state, bucket.ticks(NOW)).expect("a level that is not above full")
-    }
-
     /// Levels of interest.
     fn levels(bucket: &Bucket) -> [u64; 7] {
         let Bucket { full, scale, .. } = *bucket;
@@ -481,40 +448,6 @@ mod tests {
             let ahead = BucketState { at: bucket.ticks(NOW) + bucket.reach() + 1, fraction: 0 };
             let mut state = ahead;
             assert_eq!((bucket.report(&mut state, NOW, 3), state), (3, ahead));
-        }
-    }
-
-    #[test]
-    fn debt_moves_to_another_bucket_and_what_does_not_fit_stays_behind() {
-        let [from, to] = [5, 9].map(|burst| Bucket::new(5, 1_000_000, burst, false).expect("a bucket").with_debt(5));
-        let (mut own, mut used) = (BucketState::default(), filled(&from, from.ceiling));
-        to.take_over(&mut own, NOW, &from, &mut used);
-        assert_eq!((level(&to, &own), level(&from, &used)), (9 * to.scale, from.scale));
-    }
-
-    #[test]
-    #[cfg_attr(miri, ignore = "thousands of cases, and nothing but arithmetic")]
-    fn state_migrates_to_another_bucket_as_far_as_it_fits() {
-        for (from, to) in buckets().flat_map(|from| buckets().map(move |to| (from, to))) {
-            for (used, own) in levels(&from).into_iter().flat_map(|used| levels(&to).map(|own| (used, own))) {
-                let words = || format!("{used} of {from:?} to {own} of {to:?}");
-                let (mut state, mut left) = (filled(&to, own), filled(&from, used));
-                to.take_over(&mut state, NOW, &from, &mut left);
-                let (moved, left) = (level(&to, &state) - own, level(&from, &left));
-                // In the finest unit of the new one, rounded up; or in whole units.
-                let (scale, former) = (u128::from(to.scale), u128::from(from.scale));
-                let (units, part) = (u128::from(used) / former, u128::from(used) % former);
-                let exact = scale * former < u128::from(EXACT) || scale == former;
-                let part = if exact { (part * scale).div_ceil(former) } else { part.min(1) * scale };
-                let room = u128::from(to.full - own);
-                if units * scale + part <= room {
-                    assert_eq!((u128::from(moved), left), (units * scale + part, 0), "{}", words());
-                } else {
-                    let fit = room / scale;
-                    let (moved, taken) = (u128::from(moved), u128::from(used - left));
-                    assert_eq!((moved, taken), (fit * scale, fit * former), "{}", words());
-                }
-            }
         }
     }
 

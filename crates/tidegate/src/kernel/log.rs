@@ -140,41 +140,6 @@ impl Log {
         self.period
     }
 
-    /// Moves the entries of a log of the same period or a shorter one, the newest first, as far
-    /// as they fit; false, and nothing is done, if the period is longer, or they
-    /// are ahead of what this one has.
-    pub(crate) fn take_over(&self, state: &mut LogState, now: Micros, from: &Log, used: &mut LogState) -> bool {
-        let time = Log::time(state, now);
-        let own = self.used(state, time);
-        if self.period < from.period || own > 0 && used.newest() > time {
-            return false;
-        }
-        self.forget_expired(state, time);
-        from.forget_expired(used, Log::time(used, now));
-        let left = used.total().saturating_sub(self.count.saturating_sub(own));
-        if left == used.total() {
-            return true;
-        }
-        let split = used.below(left + 1);
-        let before = used.before.wrapping_add(left);
-        let mut entries = std::mem::take(&mut used.entries);
-        used.entries = entries.drain(..split).collect();
-        let moved = LogState { entries, before };
-        // Of the oldest entry that moves, a part may stay.
-        if let Some(oldest) = moved.entries.front().filter(|_| used.total() < left) {
-            used.entries.push_back(Entry { at: oldest.at, total: before });
-        }
-        if own == 0 {
-            *state = moved;
-            return true;
-        }
-        let mut instants: Vec<(u64, u64)> = state.instants().chain(moved.instants()).collect();
-        instants.sort_by_key(|(at, _)| *at);
-        *state = LogState::default();
-        instants.into_iter().for_each(|(at, cost)| state.push(at, cost));
-        true
-    }
-
     /// The state's time: it does not go back when the clock does.
     fn time(state: &LogState, now: Micros) -> u64 {
         now.get().max(state.newest())
@@ -367,60 +332,6 @@ mod tests {
 
     const GONE: i64 = -10_000_000;
     const OLDEST: i64 = GONE + 1;
-
-    #[test]
-    fn entries_move_to_another_log_newest_first_as_far_as_they_fit() {
-        type Entries = &'static [(i64, u64)];
-        let cases: [(u64, Entries, Entries, Entries); 8] = [
-            (5, &[], &[], &[]),
-            (5, &[(OLDEST, 3), (0, 2)], &[(OLDEST, 3), (0, 2)], &[]),
-            (4, &[(OLDEST, 3), (0, 2)], &[(OLDEST, 2), (0, 2)], &[(OLDEST, 1)]),
-            (2, &[(OLDEST, 3), (0, 2)], &[(0, 2)], &[(OLDEST, 3)]),
-            (1, &[(OLDEST, 1), (-5, 1), (0, 1)], &[(0, 1)], &[(OLDEST, 1), (-5, 1)]),
-            (3, &[(OLDEST, 1), (-5, 1), (0, 1)], &[(OLDEST, 1), (-5, 1), (0, 1)], &[]),
-            // What has expired goes nowhere, and a state ahead of the clock has its own time.
-            (9, &[(GONE, 4), (OLDEST, 1)], &[(OLDEST, 1)], &[]),
-            (9, &[(OLDEST, 1), (7, 2)], &[(7, 2)], &[]),
-        ];
-        for (count, before, moved, left) in cases {
-            // What the log itself had has expired.
-            for own in [&[][..], &[(GONE, 1)]] {
-                let (mut own, mut used) = (state(own), state(before));
-                assert!(log(count).take_over(&mut own, Micros::new(NOW), &log(9), &mut used), "{before:?}");
-                assert_eq!((own, used), (state(moved), state(left)), "{before:?} to a limit of {count}");
-            }
-        }
-    }
-
-    #[test]
-    fn entries_keep_their_instants_beside_those_that_a_log_has() {
-        type Entries = &'static [(i64, u64)];
-        let cases: [(u64, Entries, Entries, Entries, Entries); 6] = [
-            (9, &[(OLDEST, 1)], &[(-7, 2)], &[(OLDEST, 1), (-7, 2)], &[]),
-            (9, &[(3, 1)], &[(-7, 2)], &[(-7, 2), (3, 1)], &[]),
-            (9, &[(GONE, 4), (-7, 1)], &[(GONE, 1), (-7, 2), (0, 1)], &[(-7, 3), (0, 1)], &[]),
-            (4, &[(-3, 2)], &[(OLDEST, 1), (-7, 2), (-1, 1)], &[(-7, 1), (-3, 2), (-1, 1)], &[(OLDEST, 1), (-7, 1)]),
-            (2, &[(-3, 2)], &[(-7, 2)], &[(-3, 2)], &[(-7, 2)]),
-            (1, &[(-3, 2)], &[(-7, 2)], &[(-3, 2)], &[(-7, 2)]),
-        ];
-        for (count, own, before, moved, left) in cases {
-            let (mut state_of_own, mut used) = (state(own), state(before));
-            assert!(log(count).take_over(&mut state_of_own, Micros::new(NOW), &log(9), &mut used), "{own:?}");
-            assert_eq!((state_of_own, used), (state(moved), state(left)), "{before:?} to {own:?} of {count}");
-        }
-    }
-
-    #[test]
-    fn entries_do_not_move_to_another_period_or_ahead_of_what_a_log_has() {
-        let refused = |own: &[(i64, u64)], to: Log, before: &[(i64, u64)]| {
-            let (mut state_of_own, mut used) = (state(own), state(before));
-            assert!(!to.take_over(&mut state_of_own, Micros::new(NOW), &log(9), &mut used), "{own:?} of {to:?}");
-            assert_eq!((state_of_own, used), (state(own), state(before)), "{own:?} of {to:?}");
-        };
-        refused(&[], Log::new(9, PERIOD - 1), &[(-7, 2)]);
-        refused(&[(OLDEST, 1)], Log::new(9, PERIOD - 1), &[(-7, 2)]);
-        refused(&[(OLDEST, 1)], log(9), &[(-7, 2), (1, 1)]);
-    }
 
     #[test]
     fn states_of_the_same_instants_and_costs_are_equal_wherever_their_totals_began() {

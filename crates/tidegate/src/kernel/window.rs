@@ -254,37 +254,6 @@ impl Window {
         View { start, end, current: 0, previous, elapsed: tick - start }
     }
 
-    /// Moves what was counted in the same windows under another limit, as far
-    /// as it fits; nothing if they are not the same.
-    pub(crate) fn take_over(&self, state: &mut WindowState, now: Micros, from: &Window, used: &mut WindowState) {
-        let tick = self.ticks(now);
-        let (own, theirs) = (self.view(state, tick), from.view(used, tick));
-        let is_unused = own.current == 0 && own.previous == 0;
-        let same_windows = (self.period, self.tick, self.style) == (from.period, from.tick, from.style);
-        if !same_windows || !(is_unused || own.start == theirs.start) {
-            return;
-        }
-        let current = theirs.current.min(self.count.saturating_sub(own.current));
-        let previous = theirs.previous.min(self.count.saturating_sub(own.previous));
-        *used = WindowState::in_use(theirs.start, theirs.current - current, theirs.previous - previous);
-        *state = WindowState::in_use(theirs.start, own.current + current, own.previous + previous);
-    }
-
-    /// Takes units as they count now, the latest first: of the previous window of a sliding
-    /// counter as many as count so much. There are at least as many.
-    pub(crate) fn take_out(&self, state: &mut WindowState, now: Micros, units: u64) {
-        let view = self.view(state, self.ticks(now));
-        let current = view.current - units.min(view.current);
-        let left = self.used(state, now) - units - current;
-        let previous = match self.style {
-            Style::Sliding if units > view.current => {
-                view.previous.min(((left + 1) * self.period - 1) / (self.period - view.elapsed))
-            }
-            Style::Sliding | Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => view.previous,
-        };
-        *state = WindowState::in_use(view.start, current, previous);
-    }
-
     /// The left side of the sliding counter's inequality, in count x period:
     /// `floor(previous * (period - elapsed) / period) + current + cost <= count`
     /// is the same as this below `(count + 1) * period`.

@@ -145,6 +145,14 @@ impl<K: Kernel> Kernel for Erased<K> {
         state.peek(&*self.kernel, |state| self.kernel.heal(state, now)).map(|full| AnyState::Known(Box::new(full)))
     }
 
+    fn known_since(&self, state: &AnyState, now: Micros) -> Option<Micros> {
+        state.peek(&*self.kernel, |state| self.kernel.known_since(state, now))
+    }
+
+    fn known(&self, since: Micros, now: Micros) -> AnyState {
+        AnyState::Known(Box::new(self.kernel.known(since, now)))
+    }
+
     fn encode(&self, state: &AnyState, bytes: &mut Vec<u8>) {
         state.peek(&*self.kernel, |state| self.kernel.encode(state, bytes));
     }

@@ -12,7 +12,6 @@ mod labels;
 mod line_lock;
 mod lines;
 mod marks;
-mod migration;
 mod overflow;
 mod pack;
 mod plan;
@@ -395,23 +394,6 @@ impl MemoryStore {
 
     fn heap(&self) -> &Heap {
         self.heap.get_or_init(|| Box::new(Heap::new(self.max_keys, self.overflow)))
-    }
-}
-
-/// A verdict reached for a later time `at`, as the caller at `now` sees it.
-#[inline(always)]
-fn seen_from(now: Micros, at: Micros, verdict: Verdict) -> Verdict {
-    if at <= now {
-        return verdict;
-    }
-    let ahead = at.saturating_since(now);
-    let later = |wait: Micros| if wait == Micros::ZERO { wait } else { wait.saturating_add(ahead) };
-    Verdict {
-        retry_after: later(verdict.retry_after),
-        reset_after: later(verdict.reset_after),
-        delay: later(verdict.delay),
-        ahead: if verdict.allowed { verdict.ahead.saturating_add(ahead) } else { verdict.ahead },
-        ..verdict
     }
 }
 

@@ -15,12 +15,16 @@ use crate::fnv::Fnv;
 use crate::kernel::{Kernel, LimitKernel, MIN_GRACE, Verdict};
 use crate::limit::Limit;
 use crate::name::Name;
+use crate::request::Key;
 use crate::time::Micros;
 use crate::warm_up::{WarmUp, Warming};
 
 /// How long a kernel of the user's own may remember something, in
 /// microseconds: a day, since it does not say.
 const CUSTOM_HORIZON: u64 = 86_400_000_000;
+
+/// For how long after its limit was replaced a permit can be renewed.
+const HELD_FOR: u64 = 86_400_000_000;
 
 /// A named limit, or a kernel of the user's own, with all that can be
 /// computed beforehand.
@@ -411,20 +415,18 @@ impl Meter {
         self.limit
     }
 
-    /// How many units drain from a bucket in how many microseconds, at least and at most: while
-    /// it climbs there are fewer.
-    pub(crate) fn drain(&self) -> Option<([u64; 2], u128)> {
-        let limit = self.limit?;
-        let LimitKernel::Bucket(bucket) = limit.kernel() else { return None };
-        Some(match self.warm_up {
-            None => ([bucket.drain(); 2], u128::from(bucket.scale()) * u128::from(bucket.tick())),
-            Some(warm_up) => ([warm_up.start(), limit.count()], limit.period().as_micros()),
-        })
+    /// For how long what is charged to a window or a log counts at most; nothing for a custom kernel.
+    pub(crate) fn period(&self) -> Micros {
+        self.limit.map_or(Micros::ZERO, |limit| Micros::from_duration(limit.period()))
     }
 
-    /// By how many microseconds a step in which it sees time is longer than one.
-    pub(crate) fn fuzz(&self) -> u64 {
-        self.limit.map_or(0, |limit| Micros::from_duration(limit.resolution()).get() - 1)
+    /// What tells the state of a key from every other, the same in every process.
+    pub(crate) fn subject(&self, key: &Key<'_>) -> u64 {
+        let mut hash = Fnv::default();
+        hash.write(&self.identity.to_le_bytes());
+        hash.write(&[u8::from(key.is_composite())]);
+        hash.write(key.as_bytes());
+        hash.finish()
     }
 
     /// How new keys climb to the limit, if they have to.
@@ -463,7 +465,8 @@ impl Meter {
     }
 
     /// For how long after the last charge anything of it matters, with a second
-    /// for clocks that differ. A custom kernel does not say, and is given a day.
+    /// for clocks that differ. A custom kernel does not say, and is given a day. A permit
+    /// that is renewed again and again matters for a day more.
     ///
     /// ```
     /// use tidegate::store::Meter;
@@ -481,12 +484,12 @@ impl Meter {
             None => CUSTOM_HORIZON,
         };
         let climb = self.warm_up.map_or(Micros::ZERO, |warm_up| warm_up.over());
-        let longest = match self.drain() {
-            // While it climbs, it drains more slowly.
-            Some(_) => Micros::new(horizon).saturating_add(climb),
-            None => Micros::new(horizon).max(climb),
-        };
-        longest.saturating_add(Micros::new(MIN_GRACE))
+        let is_bucket = self.limit.is_some_and(|limit| matches!(limit.kernel(), LimitKernel::Bucket(_)));
+        // While a bucket climbs, it drains more slowly.
+        let longest =
+            if is_bucket { Micros::new(horizon).saturating_add(climb) } else { Micros::new(horizon).max(climb) };
+        let held = Micros::new(if self.is_in_flight() { HELD_FOR } else { 0 });
+        longest.saturating_add(held).saturating_add(Micros::new(MIN_GRACE))
     }
 
     /// Whether both have the same states.

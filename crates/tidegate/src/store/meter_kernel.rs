@@ -76,13 +76,6 @@ impl MeterKernel {
             MeterKernel::Heap(kernel) => MeterKernel::Heap(kernel.with_floor(units)),
         }
     }
-
-    /// The same state once more, to the last entry: for a look at what another limit takes over.
-    pub(crate) fn duplicate(&self, state: &MeterState) -> MeterState {
-        let mut bytes = Vec::new();
-        self.encode(state, &mut bytes);
-        self.decode(&bytes).unwrap_or_default()
-    }
 }
 
 impl Kernel for MeterKernel {
@@ -189,6 +182,20 @@ impl Kernel for MeterKernel {
             MeterKernel::Bucket(kernel) => kernel.heal(&state.bucket(), now).map(MeterState::Bucket),
             MeterKernel::Window(kernel) => kernel.heal(&state.window(), now).map(MeterState::Window),
             MeterKernel::Heap(kernel) => kernel.heal(state.heap(), now).map(MeterState::Heap),
+        }
+    }
+
+    fn known_since(&self, state: &MeterState, now: Micros) -> Option<Micros> {
+        match self {
+            MeterKernel::Bucket(_) | MeterKernel::Window(_) => None,
+            MeterKernel::Heap(kernel) => kernel.known_since(state.heap(), now),
+        }
+    }
+
+    fn known(&self, since: Micros, now: Micros) -> MeterState {
+        match self {
+            MeterKernel::Bucket(_) | MeterKernel::Window(_) => MeterState::Fresh,
+            MeterKernel::Heap(kernel) => MeterState::Heap(kernel.known(since, now)),
         }
     }
 

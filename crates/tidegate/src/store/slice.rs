@@ -1,95 +1,475 @@
-//! What callers of a store need to make one slice of several requests, and to take it back.
+//! What several states mean together: the one place where it is written.
+//!
+//! A slice has a [`Cell`] for each check and a [`Part`] for each state that they are about: a check's own state, and those
+//! of the limits that its own replaced. A store loads the parts, calls [`Slice::decide`], and saves the parts that changed.
+//! Nothing here reads a clock, takes a lock, or does I/O.
+//!
+//! A charge never moves: it stays in the state of the limit that admitted it. While former limits still count something,
+//! what they count is a floor under the limit in force, and it melts: a cost is admitted if what is used of the limit, what
+//! is used of its former ones, and the cost fit into it together. All of these only fall while nothing is charged, so the
+//! wait is found by halving. Units go back to where they were charged: a correction to the very state, a refund to the
+//! newest state first.
 
-use super::{Check, Store};
-use crate::kernel::{Verb, Verdict};
+use smallvec::SmallVec;
+
+use super::error::StoreError;
+use super::meter_kernel::{MeterKernel, MeterState};
+use super::{Check, Meter};
+use crate::algorithm::AlgorithmKind;
+use crate::kernel::{self, Admission, Kernel, Verb, Verdict, may_write};
+use crate::request::Key;
 use crate::time::Micros;
 
-/// What several requests ask of one state. No slice has two checks of a state.
+/// Checks that are decided together, with the states that they are about.
+///
+/// A store that keeps bytes under keys is this much:
 ///
 /// ```
-/// use tidegate::kernel::Verb;
-/// use tidegate::store::Demand;
+/// use std::collections::HashMap;
+/// use tidegate::kernel::{Verb, Verdict};
+/// use tidegate::store::{Check, Meter, Slice};
+/// use tidegate::{Key, Limit, Micros};
 ///
-/// let mut demand = Demand::default();
-/// assert!(demand.add(Verb::Charge, 5) && demand.add(Verb::Refund, 2) && demand.add(Verb::Peek, 4));
-/// assert_eq!((demand.change(), demand.look()), (Some((Verb::Charge, 3)), (Verb::Peek, 4)));
+/// let (meter, key) = (Meter::new("orders", Limit::per_hour(10)), Key::from("alice"));
+/// let (mut kept, now) = (HashMap::<u64, Vec<u8>>::new(), Micros::new(1_000_000));
+/// let mut charge = |cost| -> Result<Verdict, Box<dyn std::error::Error>> {
+///     let checks = [Check::new(&meter, &key, Verb::Charge, cost)?];
+///     let mut slice = Slice::new(&checks, now)?;
+///     for part in slice.parts_mut() {
+///         part.load(kept.get(&part.subject()).map_or(&[], Vec::as_slice)).ok_or("a damaged state")?;
+///     }
+///     slice.decide(now);
+///     for part in slice.parts_mut() {
+///         if let Some(changed) = part.save() {
+///             kept.insert(part.subject(), changed.bytes);
+///         }
+///     }
+///     Ok(slice.verdicts()[0])
+/// };
+/// assert_eq!(charge(7)?.remaining, 3);
+/// assert!(!charge(4)?.allowed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Demand {
-    charge: Option<u64>,
-    report: Option<u64>,
-    refund: Option<u64>,
-    /// The largest cost that was only looked at.
-    peek: Option<u64>,
-    resets: bool,
+pub struct Slice<'a> {
+    /// First the checks' own, in their order, then those of former limits.
+    pub(crate) parts: Vec<Part<'a>>,
+    pub(crate) cells: Vec<Cell<'a>>,
 }
 
-impl Demand {
-    /// Adds what a request asks for; false if it cannot be asked beside the others: a
-    /// state is reset by itself.
-    pub fn add(&mut self, verb: Verb, cost: u64) -> bool {
-        let sum = |so_far: Option<u64>| Some(so_far.unwrap_or(0).saturating_add(cost));
-        match verb {
-            Verb::Charge => self.charge = sum(self.charge),
-            Verb::Report => self.report = sum(self.report),
-            Verb::Refund => self.refund = sum(self.refund),
-            Verb::Peek => self.peek = self.peek.max(Some(cost)),
-            Verb::Reset => self.resets = true,
-            // A reservation is corrected by itself.
-            Verb::Settle(_) | Verb::Renew(_) => return false,
+/// A state that a slice is about.
+pub struct Part<'a> {
+    pub(crate) meter: &'a Meter,
+    key: &'a Key<'a>,
+    pub(crate) state: MeterState,
+    /// What a check that writes nothing sees in place of a state that it would heal.
+    seen: Option<MeterState>,
+    /// The time to go by for this state, if that is later than the time of the decision.
+    pub(crate) at: Micros,
+    pub(crate) changed: bool,
+    /// From when on the changed state matters no more.
+    pub(crate) forget_at: Micros,
+    /// Whether units can be given back to it: not to a state that keys share.
+    pub(crate) is_own: bool,
+    /// For a former limit, when it is forgotten.
+    until: Micros,
+}
+
+/// A check, and what is found out about it.
+pub(crate) struct Cell<'a> {
+    pub(crate) check: Check<'a>,
+    /// The places of the former limits' states, the newest first.
+    former: SmallVec<[usize; 2]>,
+    /// The place of the state that a correction is about, if it still matters.
+    corrected: Option<usize>,
+    at: Micros,
+    admission: Admission,
+    /// What is used of the limit and its former ones, before the check is carried out and after it.
+    used: [u64; 2],
+    is_applied: bool,
+    /// The answer of the store itself, where there is no room for a state.
+    pub(crate) given: Option<Verdict>,
+    pub(crate) verdict: Verdict,
+}
+
+/// A state as bytes, and how long it matters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Empty for the default state.
+    pub bytes: Vec<u8>,
+    /// From when on it equals the default state.
+    pub forget_at: Micros,
+}
+
+/// A limit that another one replaced: what a key used of it counts on.
+#[derive(Clone, Copy, Debug)]
+pub struct Former<'a> {
+    /// The limit.
+    pub meter: &'a Meter,
+    /// When nothing that was charged to it matters any more, by the store's clock.
+    pub until: Micros,
+}
+
+impl Former<'_> {
+    /// When another limit replaced it, at the latest.
+    fn replaced_at(&self) -> Micros {
+        Micros::new(self.until.get().saturating_sub(self.meter.horizon().get()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    CarryOut,
+    Withhold,
+}
+
+impl<'a> Slice<'a> {
+    /// The checks, with all states as if they were never used: load them next.
+    ///
+    /// # Errors
+    /// If two checks are about the same state.
+    pub fn new(checks: &[Check<'a>], now: Micros) -> Result<Slice<'a>, StoreError> {
+        let mut slice = Slice { parts: Vec::with_capacity(checks.len()), cells: Vec::with_capacity(checks.len()) };
+        for check in checks {
+            if slice.place_of(check.meter(), check.key()).is_some() {
+                return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
+            }
+            slice.parts.push(Part::new(check.meter(), check.key(), Micros::MAX));
         }
-        !self.resets || [self.charge, self.report, self.refund, self.peek] == [None; 4]
+        for check in checks {
+            let mut former: SmallVec<[&Former<'a>; 2]> = check.former().iter().filter(|one| one.until > now).collect();
+            former.sort_by_key(|one| std::cmp::Reverse(one.replaced_at()));
+            let places = former.into_iter().map(|one| match slice.place_of(one.meter, check.key()) {
+                Some(place) => place,
+                None => {
+                    slice.parts.push(Part::new(one.meter, check.key(), one.until));
+                    slice.parts.len() - 1
+                }
+            });
+            let former = places.collect();
+            let corrected = slice.place_of(check.corrected(), check.key());
+            let (admission, verdict, used) = (Admission::PASS, Verdict::default(), [0; 2]);
+            slice.cells.push(Cell {
+                check: *check,
+                former,
+                corrected,
+                at: now,
+                admission,
+                used,
+                is_applied: false,
+                given: None,
+                verdict,
+            });
+        }
+        Ok(slice)
     }
 
-    /// All that is charged, less what is given back; what is reported beside a charge is
-    /// charged with it. None if nothing but peeks was asked for.
+    fn place_of(&self, meter: &Meter, key: &Key<'_>) -> Option<usize> {
+        self.parts.iter().position(|part| part.meter.is_same_as(meter) && part.key == key)
+    }
+
+    /// The states, to be loaded and saved.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part<'a>> {
+        self.parts.iter_mut()
+    }
+
+    /// Decides the slice at `now`: all checks are carried out, or none is. Says which.
+    pub fn decide(&mut self, now: Micros) -> bool {
+        self.decide_by(now, Intent::CarryOut)
+    }
+
+    /// Says of each check what it would say if another one of the slice were refused.
+    pub fn withhold(&mut self, now: Micros) {
+        self.decide_by(now, Intent::Withhold);
+    }
+
+    fn decide_by(&mut self, now: Micros, intent: Intent) -> bool {
+        let Slice { parts, cells } = self;
+        for (index, cell) in cells.iter_mut().enumerate() {
+            cell.look(index, parts, now);
+        }
+        let is_refused = cells.iter().any(Cell::refuses);
+        let carries_out = intent == Intent::CarryOut && !is_refused;
+        // A kernel that may panic goes first: then nothing is charged to the others.
+        for is_custom in [true, false] {
+            let cells = cells.iter_mut().enumerate();
+            for (index, cell) in cells.filter(|(_, cell)| cell.check.meter().is_custom() == is_custom) {
+                cell.finish(index, parts, now, carries_out);
+            }
+        }
+        carries_out
+    }
+
+    /// The answers, in the order of the checks.
     #[must_use]
-    pub fn change(&self) -> Option<(Verb, u64)> {
-        let spent = match (self.charge, self.report) {
-            (None, None) => None,
-            (charge, report) => Some(charge.unwrap_or(0).saturating_add(report.unwrap_or(0))),
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        self.cells.iter().map(|cell| cell.verdict).collect()
+    }
+
+    /// What is used of the limit of a check and of its former ones, before the check and after it.
+    #[must_use]
+    pub fn used(&self, check: usize) -> [u64; 2] {
+        self.cells[check].used
+    }
+
+    /// Whether a check has changed a state.
+    #[must_use]
+    pub fn is_applied(&self, check: usize) -> bool {
+        self.cells[check].is_applied
+    }
+}
+
+impl<'a> Part<'a> {
+    fn new(meter: &'a Meter, key: &'a Key<'a>, until: Micros) -> Part<'a> {
+        let (state, seen, at, forget_at) = (MeterState::Fresh, None, Micros::ZERO, Micros::ZERO);
+        Part { meter, key, state, seen, at, changed: false, forget_at, is_own: true, until }
+    }
+
+    /// The limit.
+    #[must_use]
+    pub fn meter(&self) -> &'a Meter {
+        self.meter
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &'a Key<'a> {
+        self.key
+    }
+
+    /// A number that tells the state from those of other limits and keys, the same in every process.
+    #[must_use]
+    pub fn subject(&self) -> u64 {
+        self.meter.subject(self.key)
+    }
+
+    /// Loads a state that was [saved](Part::save); no bytes are the default state. `None` if they are no state of this limit.
+    #[must_use]
+    pub fn load(&mut self, bytes: &[u8]) -> Option<()> {
+        self.state = if bytes.is_empty() { MeterState::Fresh } else { self.meter.kernel().decode(bytes)? };
+        Some(())
+    }
+
+    /// The state as bytes, if it has changed.
+    #[must_use]
+    pub fn save(&self) -> Option<Kept> {
+        let kernel = self.meter.kernel();
+        self.changed.then(|| match &self.state {
+            MeterState::Fresh => Kept::default(),
+            state => {
+                let mut bytes = Vec::new();
+                kernel.encode(state, &mut bytes);
+                Kept { bytes, forget_at: self.forget_at }
+            }
+        })
+    }
+
+    fn kernel(&self) -> &'a MeterKernel {
+        self.meter.kernel()
+    }
+
+    fn view(&self) -> &MeterState {
+        self.seen.as_ref().unwrap_or(&self.state)
+    }
+
+    fn heal(&mut self, at: Micros, writes: bool) {
+        let Some(full) = self.kernel().heal(&self.state, at) else { return };
+        if writes {
+            self.state = full;
+            self.note_change();
+        } else {
+            self.seen = Some(full);
+        }
+    }
+
+    fn used(&self, at: Micros) -> u64 {
+        self.meter.whole_kernel().used(self.view(), at)
+    }
+
+    fn matters_until(&self) -> Micros {
+        self.kernel().forget_at(self.view())
+    }
+
+    fn apply(&mut self, at: Micros, verb: Verb, cost: u64) -> Option<u64> {
+        let applied = kernel::apply(self.meter.kernel(), &mut self.state, at, verb, cost);
+        if applied.is_some() {
+            self.note_change();
+        }
+        applied
+    }
+
+    fn note_change(&mut self) {
+        (self.changed, self.forget_at) = (true, self.meter.kernel().forget_at(&self.state));
+    }
+}
+
+impl Cell<'_> {
+    /// Heals the states, and asks the kernel.
+    fn look(&mut self, own: usize, parts: &mut [Part<'_>], now: Micros) {
+        if let Some(Verdict { allowed, retry_after, .. }) = self.given {
+            self.admission = if allowed { Admission::PASS } else { Admission::Wait { retry_after } };
+            return;
+        }
+        let (verb, cost) = (self.check.verb(), self.check.cost());
+        let places = || std::iter::once(own).chain(self.former.iter().copied());
+        self.at = places().map(|place| parts[place].at).fold(now, Micros::max);
+        for place in places() {
+            parts[place].heal(self.at, may_write(verb, cost));
+        }
+        self.inherit_age(own, parts);
+        self.admission = match verb {
+            Verb::Charge | Verb::Peek => self.admit(own, parts, cost),
+            Verb::Renew(charged) if charged.cost > 0 => {
+                // A former limit is forgotten one day: what is renewed there has to end before.
+                let lasts = |part: &Part<'_>| self.at.saturating_add(part.meter.period()) <= part.until;
+                let is_there = self
+                    .corrected
+                    .map(|place| &parts[place])
+                    .is_some_and(|part| part.kernel().is_there(part.view(), self.at, charged) && lasts(part));
+                if is_there { Admission::PASS } else { Admission::Wait { retry_after: Micros::ZERO } }
+            }
+            Verb::Renew(_) | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) => Admission::PASS,
         };
-        let verb = if self.charge.is_some() { Verb::Charge } else { Verb::Report };
-        match (spent, self.refund) {
-            _ if self.resets => Some((Verb::Reset, 0)),
-            (None, refund) => Some((Verb::Refund, refund?)),
-            (Some(spent), Some(refund)) if refund > spent => Some((Verb::Refund, refund - spent)),
-            (Some(spent), refund) => Some((verb, spent - refund.unwrap_or(0))),
+    }
+
+    /// A key that is new to a limit with a warm-up may be known to the limit that this one replaced.
+    fn inherit_age(&self, own: usize, parts: &mut [Part<'_>]) {
+        if self.former.is_empty() || parts[own].meter.warm_up().is_none() || parts[own].matters_until() > self.at {
+            return;
+        }
+        let known = |place: &usize| parts[*place].kernel().known_since(parts[*place].view(), self.at);
+        if let Some(since) = self.former.iter().find_map(known) {
+            parts[own].state = parts[own].kernel().known(since, self.at);
         }
     }
 
-    /// The peek that says whether all of it would be admitted: the larger cost has to fit.
-    #[must_use]
-    pub fn look(&self) -> (Verb, u64) {
-        let peek = self.peek.unwrap_or(0);
-        match self.change() {
-            Some((Verb::Charge, cost)) => (Verb::Peek, cost.max(peek)),
-            Some(_) | None => (Verb::Peek, peek),
+    /// What the former limits count at an instant.
+    fn beside(&self, parts: &[Part<'_>], at: Micros) -> u64 {
+        self.former.iter().map(|place| parts[*place].used(at)).fold(0, u64::saturating_add)
+    }
+
+    /// Whether the cost fits beside what former limits count, and if not, when it will.
+    fn admit(&self, own: usize, parts: &[Part<'_>], cost: u64) -> Admission {
+        let (meter, state) = (self.check.meter(), parts[own].view());
+        let alone = meter.kernel().admit(state, self.at, cost);
+        if self.beside(parts, self.at) == 0 {
+            return alone;
+        }
+        // What costs nothing takes nothing of what a class leaves to others.
+        let kernel = if cost == 0 { meter.whole_kernel() } else { meter.kernel() };
+        let most = meter.capacity() - if cost == 0 { 0 } else { meter.floor() };
+        let admit = |at: Micros| {
+            let needed = cost.saturating_add(self.beside(parts, at));
+            (needed <= most).then(|| kernel.admit(state, at, needed))
+        };
+        if let Some(Admission::Pass { delay }) = admit(self.at) {
+            return Admission::Pass { delay: self.after_former_queues(parts, delay) };
+        }
+        let alone = if let Admission::Wait { retry_after } = alone { retry_after } else { Micros::ZERO };
+        let former = self.former.iter().map(|place| parts[*place].matters_until().saturating_since(self.at));
+        // By then the former limits count nothing, and the limit alone admits the cost.
+        let (mut refused, mut admitted) = (0, former.fold(alone, Micros::max).get());
+        while admitted - refused > 1 {
+            let middle = refused + (admitted - refused) / 2;
+            match admit(self.at.saturating_add(Micros::new(middle))) {
+                Some(Admission::Pass { .. }) => admitted = middle,
+                Some(Admission::Wait { .. }) | None => refused = middle,
+            }
+        }
+        Admission::Wait { retry_after: Micros::new(admitted) }
+    }
+
+    /// A request that a leaky bucket delays goes when the queues of former leaky buckets have drained, too.
+    fn after_former_queues(&self, parts: &[Part<'_>], delay: Micros) -> Micros {
+        if !is_leaky(self.check.meter()) {
+            return delay;
+        }
+        let queues = self.former.iter().map(|place| &parts[*place]).filter(|part| is_leaky(part.meter));
+        let drained = queues.map(|part| part.matters_until().saturating_since(self.at)).max();
+        delay.saturating_add(drained.unwrap_or_default())
+    }
+
+    fn refuses(&self) -> bool {
+        matches!(self.admission, Admission::Wait { .. }) && self.check.verb().can_refuse()
+    }
+
+    /// Carries the check out, if all of the slice pass, and answers it.
+    fn finish(&mut self, own: usize, parts: &mut [Part<'_>], now: Micros, carries_out: bool) {
+        if let Some(given) = self.given {
+            self.verdict = given;
+            return;
+        }
+        let (meter, verb, at) = (self.check.meter(), self.check.verb(), self.at);
+        let is_told = !meter.thresholds().is_empty();
+        let used = |cell: &Self, parts: &[Part<'_>]| parts[own].used(at).saturating_add(cell.beside(parts, at));
+        self.used = [if is_told { used(self, parts) } else { 0 }; 2];
+        let applied = if carries_out { self.apply(own, parts) } else { None };
+        self.is_applied = applied.is_some();
+        if is_told && applied.is_some() {
+            self.used[1] = used(self, parts);
+        }
+        let part = &parts[self.corrected.unwrap_or(own)];
+        let ahead =
+            if applied.is_some() && verb.can_refuse() { part.kernel().ahead(&part.state, at) } else { Micros::ZERO };
+        let mut reading = meter.kernel().read(parts[own].view(), at);
+        for former in self.former.iter().map(|place| &parts[*place]) {
+            reading.remaining = reading.remaining.saturating_sub(former.used(at));
+            reading.reset_after = reading.reset_after.max(former.matters_until().saturating_since(at));
+        }
+        let (unrecorded, crossed) = (applied.unwrap_or(0), meter.crossed(self.used[0], self.used[1]));
+        let verdict = Verdict { unrecorded, ahead, crossed, ..Verdict::new(self.admission, reading) };
+        self.verdict = seen_from(now, at, verdict);
+    }
+
+    /// Does to the states what the verb says; returns what a report could not record, if anything was done.
+    fn apply(&self, own: usize, parts: &mut [Part<'_>]) -> Option<u64> {
+        let (verb, cost, at) = (self.check.verb(), self.check.cost(), self.at);
+        match verb {
+            Verb::Settle(_) | Verb::Renew(_) => {
+                let part = parts.get_mut(self.corrected?).filter(|part| part.is_own)?;
+                part.apply(at, verb, cost)
+            }
+            Verb::Refund => {
+                let mut left = cost.saturating_sub(if self.former.is_empty() { cost } else { parts[own].used(at) });
+                let applied = parts[own].apply(at, verb, cost);
+                for place in &self.former {
+                    let part = &mut parts[*place];
+                    let units = if part.is_own { left.min(part.used(at)) } else { 0 };
+                    part.apply(at, verb, units);
+                    left -= units;
+                }
+                applied
+            }
+            Verb::Reset => {
+                for place in &self.former {
+                    parts[*place].apply(at, verb, cost);
+                }
+                parts[own].apply(at, verb, cost)
+            }
+            Verb::Charge | Verb::Report | Verb::Peek => parts[own].apply(at, verb, cost),
         }
     }
 }
 
-/// Gives back what checks have charged by limits that are no longer in force, so that they can
-/// be asked anew. A fallback has charged nothing. What cannot be given back was charged in
-/// vain: against the caller.
-///
-/// Returns each charge with what its limit says now, the thresholds that the charge crossed and
-/// other charges have reached meanwhile, and when that was; nothing if the store did not answer.
-pub async fn refund_charges<'a>(
-    store: &impl Store,
-    decided: impl IntoIterator<Item = (Check<'a>, Verdict)> + Send,
-) -> Vec<(Check<'a>, Verdict, Micros)> {
-    let is_charged = |(check, verdict): &(Check<'_>, Verdict)| check.verb() == Verb::Charge && !verdict.degraded;
-    let charged: Vec<_> = decided.into_iter().filter(is_charged).collect();
-    let refunds: Vec<_> = charged.iter().map(|(check, _)| check.as_refund()).collect();
-    let mut left = vec![Verdict::default(); refunds.len()];
-    if refunds.is_empty() {
-        return Vec::new();
-    }
-    let Ok(at) = store.decide(&refunds, &mut left).await else { return Vec::new() };
-    let still = charged.into_iter().zip(left).map(|((check, charged), left)| {
-        let reached = check.meter().reached(check.meter().used_by(&left));
-        (check, Verdict { crossed: charged.crossed & reached, ..left }, at)
-    });
-    still.collect()
+fn is_leaky(meter: &Meter) -> bool {
+    meter.nominal_limit().is_some_and(|limit| limit.algorithm() == AlgorithmKind::LeakyBucket)
 }
+
+/// A verdict reached for a later time `at`, as the caller at `now` sees it.
+#[inline(always)]
+pub(crate) fn seen_from(now: Micros, at: Micros, verdict: Verdict) -> Verdict {
+    if at <= now {
+        return verdict;
+    }
+    let ahead = at.saturating_since(now);
+    let later = |wait: Micros| if wait == Micros::ZERO { wait } else { wait.saturating_add(ahead) };
+    Verdict {
+        retry_after: later(verdict.retry_after),
+        reset_after: later(verdict.reset_after),
+        delay: later(verdict.delay),
+        ahead: if verdict.allowed { verdict.ahead.saturating_add(ahead) } else { verdict.ahead },
+        ..verdict
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -164,6 +164,10 @@ impl Warming {
         let now = Micros::new(time);
         // What costs nothing takes nothing of what is kept back.
         let cost = if cost == 0 { 0 } else { cost + step.floor };
+        if cost > step.capacity {
+            // Later, when the key has climbed: beside what former limits count, the cost is more than a new key's.
+            return Admission::Wait { retry_after: Micros::new(u64::MAX) };
+        }
         match (self.base, &state.use_) {
             (Base::Window(window), Use::Window(used)) => window.with_count(step.count).admit(used, now, cost),
             (Base::Log(log), Use::Log(used)) => log.with_count(step.count).admit(used, now, cost),
@@ -395,6 +399,19 @@ impl Kernel for Warming {
         // rest to be had again after the climb.
         self.charge(&mut full, now, self.limit.capacity());
         Some(full)
+    }
+
+    fn known_since(&self, state: &WarmingState, now: Micros) -> Option<Micros> {
+        (self.forget_at(state) > now).then(|| Micros::new(state.born))
+    }
+
+    fn known(&self, since: Micros, now: Micros) -> WarmingState {
+        let use_ = match self.base {
+            Base::Bucket { .. } => Use::Level(0),
+            Base::Window(_) => Use::Window(WindowState::default()),
+            Base::Log(_) => Use::Log(LogState::default()),
+        };
+        WarmingState { born: since.min(now).get(), last: now.get(), use_ }
     }
 
     fn encode(&self, state: &WarmingState, bytes: &mut Vec<u8>) {

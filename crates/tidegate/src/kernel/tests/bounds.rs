@@ -98,11 +98,3 @@ fn a_log_records_up_to_its_ceiling_and_nothing_where_more_is_there() {
         assert_eq!(wide.read(&state, Micros::new(NOW)).remaining, 9 - total, "{cost} beside {used}");
     }
 }
-
-#[test]
-fn a_last_window_in_debt_takes_nothing_over() {
-    let to = sliding(5, 10).with_debt(3);
-    let (mut own, mut used) = (to.state(NOW, 1, 8).expect("a state"), to.state(NOW, 2, 3).expect("a state"));
-    to.take_over(&mut own, Micros::new(NOW), &sliding(9, 10), &mut used);
-    assert_eq!((own, used), (to.state(NOW, 3, 8).expect("a state"), to.state(NOW, 0, 3).expect("a state")));
-}

@@ -59,86 +59,6 @@ fn numbers_that_no_window_could_have_are_no_state() {
 }
 
 #[test]
-fn counts_migrate_to_the_same_windows_as_far_as_they_fit() {
-    type Counts = (u64, u64);
-    let cases: [(Counts, Counts, Counts, Counts); 10] = [
-        ((0, 0), (0, 0), (0, 0), (0, 0)),
-        ((0, 0), (3, 0), (3, 0), (0, 0)),
-        ((2, 0), (3, 0), (5, 0), (0, 0)),
-        ((2, 0), (4, 0), (5, 0), (1, 0)),
-        ((5, 0), (4, 0), (5, 0), (4, 0)),
-        ((1, 2), (2, 4), (3, 5), (0, 1)),
-        ((0, 0), (0, 3), (0, 3), (0, 0)),
-        ((4, 0), (0, 1), (4, 1), (0, 0)),
-        ((5, 5), (1, 1), (5, 5), (1, 1)),
-        ((1, 1), (0, 0), (1, 1), (0, 0)),
-    ];
-    for style in STYLES {
-        let start = if style == Style::FixedFromFirst { 998 } else { 1_000 };
-        let of = |(current, previous): Counts| match (current, previous) {
-            (0, 0) => WindowState::default(),
-            (_, _) => state(start, current, previous),
-        };
-        // Of a window that starts with its first request there is none without one.
-        let has_windows = |own, theirs| style != Style::FixedFromFirst || own == (0, 0) || theirs != (0, 0);
-        for (own, theirs, moved, left) in cases.into_iter().filter(|case| has_windows(case.0, case.1)) {
-            let (mut own_state, mut used) = (of(own), of(theirs));
-            window(5, style).take_over(&mut own_state, NOW, &window(9, style), &mut used);
-            assert_eq!((own_state, used), (of(moved), of(left)), "{style:?}: {theirs:?} to {own:?}");
-        }
-    }
-}
-
-#[test]
-fn counts_do_not_migrate_to_different_windows() {
-    let to = window(5, Style::FixedFromFirst);
-    let longer = Window { period: 20, ..to };
-    let coarser = Window { tick: 10, ..to };
-    let in_step = window(5, Style::FixedFromEpoch);
-    let sliding = window(5, Style::Sliding);
-    let cases = [
-        (longer, WindowState::default(), to, state(998, 3, 0)),
-        (coarser, WindowState::default(), to, state(998, 3, 0)),
-        (in_step, WindowState::default(), to, state(998, 3, 0)),
-        (to, state(997, 1, 0), to, state(998, 3, 0)),
-        (to, state(1_010, 1, 0), to, state(998, 3, 0)),
-        // Ahead of the clock, with one count or the other.
-        (sliding, state(1_010, 1, 0), sliding, state(1_000, 3, 3)),
-        (sliding, state(1_010, 0, 1), sliding, state(1_000, 3, 3)),
-    ];
-    for (to, own, from, theirs) in cases {
-        let (mut own_state, mut used) = (own, theirs);
-        to.take_over(&mut own_state, NOW, &from, &mut used);
-        assert_eq!((own_state, used), (own, theirs), "{theirs:?} to {own:?}");
-    }
-    // What has expired is no obstacle.
-    let (mut own, mut used) = (state(993, 5, 0), state(998, 3, 0));
-    to.take_over(&mut own, NOW, &to, &mut used);
-    assert_eq!((own, used), (state(998, 3, 0), WindowState::default()));
-}
-
-/// Of every state and at every time, it counts less by so much; no more is taken than that.
-#[test]
-fn what_is_taken_out_is_what_counts() {
-    for (style, now) in STYLES.into_iter().flat_map(|style| (1_000..1_010).map(move |now| (style, Micros::new(now)))) {
-        let window = window(30, style);
-        for (current, previous) in [(0, 0), (3, 0), (0, 7), (3, 7), (1, 29), (30, 30)] {
-            let before = state(1_000, current, previous);
-            let used = window.used(&before, now);
-            for units in 0..=used {
-                let mut after = before;
-                window.take_out(&mut after, now, units);
-                assert_eq!(window.used(&after, now), used - units, "{units} of {before:?} at {now}");
-                let kept = window.view(&after, now.get());
-                assert_eq!(kept.current, current - units.min(current));
-                let more = WindowState { previous: kept.previous + 1, start: 1_000, current: kept.current };
-                assert!(kept.previous == previous || style != Style::Sliding || window.used(&more, now) > used - units);
-            }
-        }
-    }
-}
-
-#[test]
 fn a_report_counts_up_to_the_ceiling() {
     for style in STYLES {
         let window = window(5, style).with_debt(3);
@@ -217,23 +137,4 @@ fn a_state_is_forgotten_with_its_windows_and_reset_when_no_whole_unit_of_it_coun
         let reset_after = window.read(&state, Micros::new(10_003)).reset_after;
         assert_eq!(reset_after.get(), reset_at.saturating_sub(10_003), "{style:?} {current} {previous}");
     }
-}
-
-#[test]
-fn a_smaller_count_than_was_used_leaves_nothing() {
-    for style in STYLES {
-        assert_eq!(window(9, style).with_count(2).read(&state(1_000, 3, 0), NOW).remaining, 0, "{style:?}");
-    }
-    let counter = window(9, Style::Sliding);
-    assert_eq!(counter.with_count(2).read(&state(1_000, 0, 3), Micros::new(1_000)).remaining, 0);
-    for style in [Style::FixedFromEpoch, Style::FixedFromFirst] {
-        let (narrow, mut used) = (window(2, style), state(1_000, 3, 0));
-        assert_eq!(narrow.used(&used, NOW), 3, "{style:?}");
-        // Nor has it room for what was used of yet another one.
-        let (mut own, expected) = (used, (state(1_000, 3, 0), state(1_000, 3, 0)));
-        narrow.take_over(&mut own, NOW, &window(9, style), &mut used);
-        assert_eq!((own, used), expected, "{style:?}");
-    }
-    // A clock that went back finds more of the last window than was there when it charged.
-    assert_eq!(window(5, Style::Sliding).read(&state(1_000, 3, 5), Micros::new(1_000)).remaining, 0);
 }

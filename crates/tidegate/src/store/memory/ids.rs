@@ -224,11 +224,9 @@ impl MemoryStore {
         }
         record.until = record.until.max(at.saturating_add(record.lasts));
         for (correction, verdict) in corrections.iter().zip(&*verdicts) {
-            let place = correction.subjects().find_map(|subject| record.place_of(subject));
+            let place = record.place_of(correction.corrected().subject(correction.key()));
             if let (Verb::Renew(_), Some(place)) = (correction.verb(), place) {
-                // All of it is there, whichever limit was charged.
-                let (subject, charged) = &mut record.charged[place];
-                (*subject, charged.at) = (correction.subject(), at.saturating_add(verdict.ahead));
+                record.charged[place].1.at = at.saturating_add(verdict.ahead);
             }
         }
         Ok(at)

@@ -11,7 +11,6 @@ use foldhash::fast::RandomState;
 
 use super::MemoryStore;
 use super::step::Step;
-use crate::kernel::Kernel;
 use crate::store::{Meter, is_marked, unmarks};
 use crate::sync::{Mutex, lock};
 use crate::time::Micros;
@@ -62,22 +61,15 @@ impl Shard {
 }
 
 impl MemoryStore {
-    /// What is used of a step's state, if its limit has thresholds.
-    pub(super) fn used_before(&self, step: &Step<'_>) -> Option<u64> {
-        let meter = step.check.meter();
-        (!meter.thresholds().is_empty()).then(|| meter.kernel().used(&step.state, step.at))
-    }
-
-    /// The thresholds to tell of a step that was carried out.
-    pub(super) fn crossed(&self, step: &Step<'_>, before: u64, now: Micros) -> u8 {
+    /// Of the thresholds that a check crossed, those that are to be told now. The state is still locked.
+    pub(super) fn crossed(&self, step: &Step<'_>, used_after: u64, crossed: u8, now: Micros) -> u8 {
         let (check, meter) = (&step.check, step.check.meter());
-        let after = meter.kernel().used(&step.state, step.at);
-        let crossed = meter.crossed(before, after);
         let unmarks = unmarks(check.verb(), check.cost());
         if !meter.needs_marks() || (crossed == 0 && !unmarks) {
             return crossed;
         }
-        self.told(step.fingerprint, meter, crossed, (!meter.reached(after)) * u8::from(unmarks), now)
+        let unmarked = (!meter.reached(used_after)) * u8::from(unmarks);
+        self.told(step.fingerprint, meter, crossed, unmarked, now)
     }
 
     /// Marks what was crossed, unless that was told already, and unmarks what is to be

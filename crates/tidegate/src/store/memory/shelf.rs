@@ -8,7 +8,7 @@ use super::overflow::Full;
 use super::pack::Pack;
 use super::step::Step;
 use super::table::{Pair, Table};
-use crate::store::{AnyState, Check, MeterKernel, MeterState};
+use crate::store::{AnyState, Check, MeterKernel, MeterState, Part};
 use crate::sync::MutexGuard;
 use crate::time::Micros;
 
@@ -81,7 +81,7 @@ pub(super) trait Shelf {
     fn load(&self, held: &mut Held<'_>, step: &Step<'_>) -> MeterState;
     /// Puts the state into the key's slot. Of one that has not changed, the
     /// kernel is not asked until when it matters.
-    fn save(&self, held: &mut Held<'_>, step: &mut Step<'_>);
+    fn save(&self, held: &mut Held<'_>, step: &Step<'_>, part: &mut Part<'_>);
     /// Leaves the slot that was taken for a key, as if it had never been.
     fn give_up(&self, held: &mut Held<'_>, step: &Step<'_>);
     /// The time for a key that has no slot.
@@ -132,9 +132,9 @@ where
         slot.map_or(MeterState::Fresh, |(line, slot)| step.check.meter().kernel().unpack(Self::read(line, slot)))
     }
 
-    fn save(&self, held: &mut Held<'_>, step: &mut Step<'_>) {
-        if let (true, Some((line, slot))) = (step.changed, self.slot(held, step)) {
-            Self::write(line, slot, step.check.meter().kernel().pack(&step.state));
+    fn save(&self, held: &mut Held<'_>, step: &Step<'_>, part: &mut Part<'_>) {
+        if let (true, Some((line, slot))) = (part.changed, self.slot(held, step)) {
+            Self::write(line, slot, part.meter.kernel().pack(&part.state));
         }
     }
 
@@ -183,12 +183,12 @@ impl Shelf for Heap {
         }
     }
 
-    fn save(&self, held: &mut Held<'_>, step: &mut Step<'_>) {
+    fn save(&self, held: &mut Held<'_>, step: &Step<'_>, part: &mut Part<'_>) {
         let bucket = held.bucket(step.shelf, self.bucket(step.fingerprint));
         let entry = Heap::find(bucket, step.fingerprint);
         if let (Some(entry), MeterKernel::Heap(kernel)) = (entry, step.check.meter().kernel()) {
-            let state = step.state.heap_mut();
-            let until = if step.changed { kernel.forget_at(state) } else { entry.until() };
+            let state = part.state.heap_mut();
+            let until = if part.changed { part.forget_at } else { entry.until() };
             entry.set(kernel, std::mem::take(state), until);
         }
     }

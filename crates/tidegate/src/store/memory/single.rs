@@ -8,16 +8,15 @@
 //! and makes room for it in its own way. Healing, the overflow rule and charging
 //! are the functions that the round uses.
 
+use super::MemoryStore;
 use super::heap::{Entry, Heap};
 use super::line_lock::LockedLine;
-use super::migration::has_former;
 use super::overflow::Full;
 use super::pack::Pack;
 use super::plan::simple_bucket;
 use super::table::{Approach, Found, Table};
-use super::{MemoryStore, seen_from};
 use crate::kernel::{self, Bucket, BucketState, Kernel, Verdict};
-use crate::store::{Check, HeapKernel, MeterKernel, MeterState};
+use crate::store::{Check, HeapKernel, MeterKernel, MeterState, seen_from};
 use crate::time::Micros;
 
 /// Checks whose lines are asked for together.
@@ -234,7 +233,7 @@ impl MemoryStore {
     }
 
     fn decide_at(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
-        if has_former(&check) || !check.meter().thresholds().is_empty() {
+        if !check.former().is_empty() || !check.meter().thresholds().is_empty() {
             // In a batch, whose time it is.
             let mut verdict = Verdict::default();
             let _ = self.decide_together(&[check], std::slice::from_mut(&mut verdict), Some(now));

@@ -117,7 +117,7 @@ fn waits_that_begin_later_are_told_from_now() {
         let [retry_after, reset_after, delay] = [retry_after, reset_after, delay].map(Micros::new);
         Verdict { remaining: 3, retry_after, reset_after, delay, ..Verdict::default() }
     };
-    let seen = |at, verdict| seen_from(Micros::new(100), Micros::new(at), verdict);
+    let seen = |at, verdict| crate::store::seen_from(Micros::new(100), Micros::new(at), verdict);
     for at in [90, 100] {
         assert_eq!(seen(at, of(5, 7, 9)), of(5, 7, 9));
     }

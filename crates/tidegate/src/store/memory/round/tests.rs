@@ -51,7 +51,7 @@ impl Kernel for Fragile {
         self.log.capacity()
     }
 
-    fn admit(&self, state: &LogState, now: Micros, cost: u64) -> Admission {
+    fn admit(&self, state: &LogState, now: Micros, cost: u64) -> crate::kernel::Admission {
         self.comes_to("admit");
         self.log.admit(state, now, cost)
     }
