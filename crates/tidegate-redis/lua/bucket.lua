@@ -41,6 +41,17 @@
       level = at - tick > horizon and EXACT or (at - tick) * drain + fraction
     end
 --[[long]] used_before = level
+--[[long]] if unit then
+--[[long]]   local full_until, part = at, fraction
+--[[long]]   ends = (fraction > 0 and at + 1 or at) * size
+--[[long]]   used_at = function(time)
+--[[long]]     local ahead = full_until - floor(time / size)
+--[[long]]     if ahead < 0 then
+--[[long]]       return 0
+--[[long]]     end
+--[[long]]     return -floor(-(ahead > reach and most or math.min(ahead * drain + part, most)) / unit)
+--[[long]]   end
+--[[long]] end
     local moves = false
     if verb == CHARGE or verb == PEEK then
       passes = level + cost + kept_back <= full
@@ -56,6 +67,7 @@
       local ceiling = tonumber(string.sub(spec, 43))
       if level == EXACT then
         level = at - tick > reach and ceiling or (at - tick) * drain + fraction
+--[[long]] used_before = level
       end
       if cost > 0 and level < ceiling then
         moves, level = true, level + cost < ceiling and level + cost or ceiling
@@ -98,3 +110,7 @@
       end
     end
 --[[long]] used_after = (at - tick) * drain + fraction
+--[[long]] if unit then
+--[[long]]   counted = verb == RESET and 0 or at < tick and 0 or -floor(-math.min(used_after, most) / unit)
+--[[long]]   ends_after = verb == RESET and 0 or (fraction > 0 and at + 1 or at) * size
+--[[long]] end

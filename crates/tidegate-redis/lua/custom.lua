@@ -29,8 +29,8 @@ local function custom(key, is_list, spec, done, forget, forget_healed, known, af
       end
     end
   end
-  -- The reply is words: no byte of a state may look like a space.
-  local state = string.gsub(stored, '[%%%- %c]', function(odd) return string.format('%%%02X', string.byte(odd)) end)
+  -- The reply is words: no byte of a state may look like a space, or like what former limits count.
+  local state = string.gsub(stored, '[%%%- %c~]', function(odd) return string.format('%%%02X', string.byte(odd)) end)
   return done == 89, state == '' and '-' or state, function()
     put(first + known, after, forget)
     local ahead = string.match(spec, '^=%d+:%d+:%d+:%d+:(%d+)$', said)

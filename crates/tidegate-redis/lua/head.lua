@@ -12,8 +12,8 @@
 -- arguments are packed, the reply is one string, and the common kernels are no
 -- functions.
 --
--- KEYS  one state for each check; for a request with an id, the id's key; in strict
---       mode, the genesis key last
+-- KEYS  one state for each check, then one for each former limit; for a request with an
+--       id, the id's key; in strict mode, the genesis key last
 -- ARGV  for each key a letter for its kind, one for the verb, five doubles, a text:
 --         b VERB cost full drain tick reach, cost    bucket; in units x period; reach in ticks
 --         w VERB cost count period tick style    window; 0 fixed, 1 from first request, 2 sliding;
@@ -21,7 +21,8 @@
 --         l VERB cost count period ceiling -     log
 --         c DONE forget forget length length length, states    what the client decided
 --         d DONE ..                              the same, of a log
---         a -                                    to be absent: a limit that was succeeded
+--         B, W, L    the same of a limit that the one of a check replaced: its text ends in
+--                    what former.lua reads
 --[[long]] --         m VERB step lasts from to unmarks, thresholds    what a step before it
 --[[long]] --                                                crosses: C by the script, Y as the
 --[[long]] --                                                client says; see tell.lua
@@ -49,6 +50,7 @@
 -- carried out, 0 if not, 2 if a state of kind a, c or d was not the expected one, 3 and
 -- nothing more if a calendar's period is over or yet to come; then for each check 1 or 0 (does
 -- it pass?) and its state, as it was before or, for a log, as it is now; - if there was none.
+-- Former limits have no words of their own; see former.lua.
 --
 -- Every number is an integer below 2^53, where doubles are exact, and so are
 -- the floor of a quotient and the remainder.

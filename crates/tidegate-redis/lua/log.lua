@@ -1,8 +1,8 @@
 -- The kernel of the sliding window log; part of the long script.
 --
--- Returns whether the check passes, what to answer if nothing is carried out,
--- and how to carry it out: a function that answers in its place, and says when a charge
--- counts as made; or nothing.
+-- Returns whether the check passes, what to answer if nothing is carried out, what will be
+-- used at a time if it is not, and how to carry it out: a function that answers in its place,
+-- and says when a charge counts as made; or nothing.
 --
 -- A log is a list: what was charged before its first entry, then for each
 -- entry its time and what had been charged after it, modulo SUMS. Both rise,
@@ -93,6 +93,11 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
   local before = entries > 0 and sum(expired) or 0
   local used = entries > 0 and (sum(entries) - before) % SUMS or 0
   used_before, used_after = used, used
+  local function used_at(when)
+    when = newest > when and newest or when
+    local gone = entries > 0 and first(expired, function(entry) return at(entry) + period > when end) - 1
+    return gone and (sum(entries) - sum(gone)) % SUMS or 0
+  end
 
   local function answer(last, left, frees)
     return string.format('%d:%d:%d', last, left, frees)
@@ -103,29 +108,30 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
     passes = excess <= 0
     if not passes then
       local freeing = first(expired, function(entry) return (sum(entry) - before) % SUMS >= excess end)
-      unchanged = answer(newest, used, at(freeing) + period)
+      -- What former limits count may be too much without any entry.
+      unchanged = answer(newest, used, freeing <= entries and at(freeing) + period or 0)
     end
   end
   unchanged = unchanged or answer(newest, used, 0)
 
   if verb == RESET then
-    return true, unchanged, function()
+    return true, unchanged, used_at, function()
       call('DEL', key)
       return answer(0, 0, 0)
     end
   elseif verb == PEEK or cost == 0 then
-    return passes, unchanged
+    return passes, unchanged, used_at
   elseif verb == CHARGE or verb == REPORT then
     local asked = cost
     if verb == REPORT then
       local room = ceiling - used
       cost = cost < room and cost or room > 0 and room or 0
       if cost == 0 then
-        return true, answer(newest, used, asked)
+        return true, answer(newest, used, asked), used_at
       end
     end
     used_after = used + cost
-    return passes, unchanged, function()
+    return passes, unchanged, used_at, function()
       if only then
         call('DEL', key)
         call('RPUSH', key, 0, only, count)
@@ -151,18 +157,18 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
     undone = tonumber(undone)
     ours = not only and first(expired, function(entry) return at(entry) >= undone end)
     if not ours or ours > entries or at(ours) ~= undone then
-      return verb == UNDO, unchanged
+      return verb == UNDO, unchanged, used_at
     end
     size = (sum(ours) - sum(ours - 1)) % SUMS
     if verb == RENEW and size < cost then
-      return false, unchanged
+      return false, unchanged, used_at
     end
   end
-  if not only then
+  if not only and verb ~= RENEW then
     local taken = size and size < cost and size or cost
     used_after = taken < used and used - taken or 0
   end
-  return true, unchanged, not only and function()
+  return true, unchanged, used_at, not only and function()
     if verb == REFUND then
       local left = used - cost
       if left <= 0 then
@@ -198,7 +204,7 @@ function log(key, verb, cost, count, period, ceiling, undone, kept_back)
       push('RPUSH', kept)
     end
     if verb == RENEW then
-      local _, _, charge = log(key, CHARGE, cost, count, period, ceiling, nil, 0)
+      local _, _, _, charge = log(key, CHARGE, cost, count, period, ceiling, nil, 0)
       return charge()
     end
     return answer(last_at, used - taken, 0)

@@ -2,9 +2,8 @@
 -- part of the long script.
 --
 -- The argument of an id is what it stands for and by which limits it is decided, 16
--- letters each, and then a word for each check: its state, 16 letters, and after a
--- colon the cost in units; or its state and those of limits that it replaced, and after an @
--- when the last of these was replaced; - for what is no check.
+-- letters each, and then a word for each key: its state, 16 letters, and after a colon the
+-- cost in units, if it is charged; - for what is neither charged nor corrected.
 --
 -- What is remembered is the argument's first part, a space, the reply, and after a | for
 -- how many milliseconds, and what each state was charged: state:cost:time. A request that
@@ -42,18 +41,6 @@ if known_for > 0 then
   end
 end
 
--- The charge that a check is to correct, if there is one, and whether a limit was replaced since:
--- then only the client knows what is left of it.
-local function charge_of(index)
-  local subjects, replaced_at = string.match(states[index] or '', '^([^@]*)@?(%d*)$')
-  for of in string.gmatch(subjects or '', '%x+') do
-    local charge = charges[of]
-    if charge then
-      return charge, replaced_at ~= '' and (charge[2] <= tonumber(replaced_at) or of ~= string.match(subjects, '%x+'))
-    end
-  end
-end
-
 -- Notes when a charge counts as made.
 local function note(index, moment, charge)
   local at = moment and moment > now and moment or now
@@ -62,14 +49,6 @@ local function note(index, moment, charge)
     charges[of] = { tonumber(cost), at }
   elseif charge then
     charge[2] = at
-    -- All of it is there now, whichever limit was charged.
-    for other, its in pairs(charges) do
-      if its == charge then
-        charges[other] = nil
-        charges[string.match(states[index], '%x+')] = charge
-        break
-      end
-    end
   end
 end
 

@@ -9,24 +9,35 @@ local write, value, lasts -- and what it wants written if all pass
 --[[long]] local moment -- when a charge counts as made, if that is not now
 --[[long]] local withhold -- or if not
 --[[long]] local noted = {}
+--[[long]] local checks, order = in_order(slice)
 
-for index = 1, slice do
+for turn = 1, slice do
+--[[short]] local index = turn
+--[[long]] local index = order and order[turn] or turn
   local key, spec = KEYS[index], ARGV[index]
   local kind, verb, cost, n2, n3, n4, n5 = unpack_numbers('<BBddddd', spec)
   write, value, lasts = nil, nil, nil
 --[[long]] moment = nil
+--[[long]] local beside, unit, most, forgotten, queues, used_at, counted, ends, ends_after
+--[[long]] if order then
+--[[long]]   kind, spec, beside, unit, most, forgotten, queues = split(index, kind, spec)
+--[[long]]   if beside and verb == REFUND and index > checks then
+--[[long]]     cost = beside.carry * unit
+--[[long]]   end
+--[[long]] end
   local kept_back = 0
   if verb > 96 then -- a small letter
     verb, kept_back = verb - 32, tonumber(string.sub(spec, 43))
   end
+--[[long]] local class = kept_back
+--[[long]] if beside and index <= checks and (verb == CHARGE or verb == PEEK) then
+--[[long]]   kept_back = kept_back + beside.used * unit
+--[[long]] end
   local undone, kept
   if verb == UNDO then
     undone, kept = string.match(spec, '^(%d+):(%d+)', 43)
   end
---[[long]] local charge, is_replaced
---[[long]] if once then
---[[long]]   charge, is_replaced = charge_of(index)
---[[long]] end
+--[[long]] local charge = once and charges[states[index]]
 --[[long]] local actual
 --[[long]] if verb == SETTLE then
 --[[long]]   local ceiling, unit
@@ -35,7 +46,6 @@ for index = 1, slice do
 --[[long]]   if more > 0 then
 --[[long]]     verb, cost, spec = REPORT, math.min(more, cost), string.rep('-', 42) .. ceiling
 --[[long]]   else
---[[long]]     outcome = more < 0 and is_replaced and ' 2' or outcome
 --[[long]]     verb, cost, kept, undone = UNDO, -more, actual * unit, charge and charge[2]
 --[[long]]   end
 --[[long]] elseif verb == RENEW then
@@ -50,21 +60,22 @@ for index = 1, slice do
   elseif kind == 119 then -- w
 --[[window]]
 --[[long]] elseif kind == 108 then -- l
---[[long]]   passes, state, value = log(key, verb, cost, n2, n3, n4, undone, kept_back)
---[[long]]   write = value and 'CALL'
---[[long]] elseif kind == 97 then -- a
---[[long]]   passes, state = call('EXISTS', key) == 0, nil
---[[long]]   if not passes then
---[[long]]     outcome = ' 2'
---[[long]]   end
+--[[long]]   passes, state, used_at, value = log(key, verb, cost, n2, n3, n4, undone, kept_back)
+--[[long]]   write, counted = value and 'CALL', verb == RESET and 0 or used_after
 --[[long]] elseif kind == 109 then -- m
 --[[long]]   local of, lasts_for, text = plans[cost], n2, string.sub(spec, 43)
---[[long]]   local from, to, unmarks = n3, n4, n5 == 1
---[[long]]   if verb == CHARGE then
---[[long]]     from, to, unmarks = of.used_before, of.used_after, of.gives_back
---[[long]]   end
+--[[long]]   local by_client = verb ~= CHARGE
 --[[long]]   passes, state, write = true, nil, 'CALL'
---[[long]]   value = function() return tell(key, text, lasts_for, from, to, unmarks) end
+--[[long]]   value = function()
+--[[long]]     if by_client then
+--[[long]]       return tell(key, text, lasts_for, n3, n4, n5 == 1)
+--[[long]]     end
+--[[long]]     local used, after = 0, 0
+--[[long]]     if of.beside then
+--[[long]]       used, after = of.beside.used * of.part, of.beside.after * of.part
+--[[long]]     end
+--[[long]]     return tell(key, text, lasts_for, of.used_before + used, of.used_after + after, of.gives_back)
+--[[long]]   end
 --[[long]] else -- c, d
 --[[long]]   local is_known
 --[[long]]   passes, state, value, withhold, is_known = custom(key, kind == 100, spec, verb, cost, n2, n3, n4, n5)
@@ -73,6 +84,24 @@ for index = 1, slice do
 --[[long]]     outcome = ' 2'
 --[[long]]   end
   end
+--[[long]] local part = kind == 119 and n5 == 2 and n3 or unit -- of what `used` is in
+--[[long]] if beside and index > checks then
+--[[long]]   -- A former limit refuses no charge. It is forgotten one day: what is renewed there has to end before.
+--[[long]]   passes = verb ~= RENEW or (passes and not (charge and now + n3 > forgotten))
+--[[long]]   local used = used_at(now)
+--[[long]]   beside.counts[#beside.counts + 1] = used_at
+--[[long]]   beside.used, beside.after = beside.used + used, beside.after + counted
+--[[long]]   beside.carry = math.max(0, beside.carry - used)
+--[[long]]   if verb == REPORT then
+--[[long]]     beside.unrecorded = actual - charge[1] - floor((used_after - used_before) / part)
+--[[long]]   end
+--[[long]] elseif beside then
+--[[long]]   beside.carry = math.max(0, cost / unit - used_at(now))
+--[[long]]   if not passes and (verb == CHARGE or verb == PEEK) then
+--[[long]]     local whole = kind == 98 and n2 or n2 * unit
+--[[long]]     beside.frees = first_time(beside, used_at, (whole - cost - class) / unit)
+--[[long]]   end
+--[[long]] end
   if not passes and verb ~= PEEK and outcome == ' 1' then
     outcome = ' 0'
   end
@@ -85,10 +114,13 @@ for index = 1, slice do
 --[[long]]   plans[index].withhold, withhold = withhold, nil
 --[[long]]   plans[index].used_before, plans[index].used_after = used_before, verb == RESET and 0 or used_after
 --[[long]]   plans[index].gives_back = gives_back
+--[[long]]   local plan = plans[index]
+--[[long]]   plan.beside, plan.part, plan.ends, plan.ends_after = beside, part, ends, ends_after
+--[[long]]   plan.queues, plan.period = queues == 1, kind == 108 and n3
   end
 end
 
-local answers = ''
+local answers = {}
 for index = 1, slice do
   local key = KEYS[index]
   if plans then
@@ -121,8 +153,25 @@ for index = 1, slice do
 --[[long]] if slice == 1 and not once then
     return seconds .. ' ' .. microseconds .. outcome .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
   end
-  answers = answers .. (passes and ' 1 ' or ' 0 ') .. (state or '-')
+--[[long]] local former = order and index > checks and plans[index]
+--[[long]] if former then
+--[[long]]   local beside, ends = former.beside, outcome == ' 1' and former.ends_after or former.ends
+--[[long]]   ends = former.period and string.match(state, '^%d+') + former.period or ends
+--[[long]]   beside.ends = math.max(beside.ends, ends)
+--[[long]]   beside.queue = former.queues and math.max(beside.queue, ends) or beside.queue
+--[[long]]   beside.refuses = beside.refuses or not passes
+--[[long]]   if noted[index] and noted[index][2] then
+--[[long]]     beside.moment = moment or 0
+--[[long]]   end
+--[[long]] else
+  answers[index] = (passes and ' 1 ' or ' 0 ') .. (state or '-')
+--[[long]] end
 end
+--[[long]] for place, beside in pairs(besides) do
+--[[long]]   local answer = beside.refuses and ' 0' .. string.sub(answers[place], 3) or answers[place]
+--[[long]]   answers[place] = answer .. answer_beside(beside, outcome == ' 1')
+--[[long]] end
+answers = table.concat(answers)
 --[[long]] if once and outcome == ' 1' then
 --[[long]]   remember(seconds .. ' ' .. microseconds .. outcome .. answers)
 --[[long]] end

@@ -51,6 +51,20 @@
       end
     end
 
+--[[long]] if unit then
+--[[long]]   local first, latest, earlier = start, current, previous
+--[[long]]   ends = latest + earlier > 0 and (first + (sliding and latest > 0 and horizon or period)) * size or 0
+--[[long]]   used_at = function(time)
+--[[long]]     local later = floor(time / size)
+--[[long]]     local age = later > first and later - first or 0
+--[[long]]     if given and (first < given or (first < n4 and time >= n4)) then
+--[[long]]       return 0
+--[[long]]     elseif given or age < period then
+--[[long]]       return (sliding and floor(earlier * (period - age) / period) or 0) + latest
+--[[long]]     end
+--[[long]]     return sliding and age < 2 * period and floor(latest * (period - later % period) / period) or 0
+--[[long]]   end
+--[[long]] end
     -- The state brought up to now; a clock behind it finds it just begun.
     local elapsed = tick > start and tick - start or 0
     if (current == 0 and previous == 0) or (given and start < given) or elapsed >= period then
@@ -98,6 +112,11 @@
       current, previous = current - from_current, previous - from_previous
     end
 --[[long]] used_after = sliding and previous * (period - elapsed) + current * period or current
+--[[long]] if unit then
+--[[long]]   counted = verb == RESET and 0 or sliding and floor(used_after / period) or used_after
+--[[long]]   local last = sliding and current > 0 and horizon or period
+--[[long]]   ends_after = (verb == RESET or current + previous == 0) and 0 or (start + last) * size
+--[[long]] end
     if moves and passes then
 --[[long]] moment = start * size
       if current == 0 and previous == 0 then

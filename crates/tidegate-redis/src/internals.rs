@@ -2,7 +2,7 @@
 
 pub use crate::key::{genesis_key, id_key, state_key};
 pub use crate::planted::{Defect, plant};
-pub use crate::script::{Call, Length, Named, Once, Outcome, PARTS, Reply, Step, Task, Tell, assemble};
+pub use crate::script::{Call, FormerStep, Length, Named, Once, Outcome, PARTS, Reply, Step, Task, Tell, assemble};
 pub use crate::servers::Dial;
 pub use crate::state::{Form, numbers, read_bucket, read_window};
 

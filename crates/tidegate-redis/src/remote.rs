@@ -87,13 +87,18 @@ impl Remote {
             }
             members.push(Member { place, check: *check, key, former: Vec::new() });
         }
-        for (place, check) in checks.iter().enumerate() {
-            for former in check.former().iter().filter(|former| former.until > self.clock().now()) {
-                let key = key_of(&self.settings.prefix, former.meter, check.key());
-                // One that is asked itself keeps what it has.
-                if !members.iter().any(|member| member.names(&key)) {
-                    members[place].former.push(Former { meter: former.meter, key });
-                }
+        let now = self.clock().now();
+        let own: Vec<Vec<u8>> = members.iter().map(|member| member.key.clone()).collect();
+        let mut known: Vec<Vec<u8>> = own;
+        for member in &mut members {
+            let mut former: Vec<_> = member.check.former().iter().filter(|former| former.until > now).collect();
+            former.sort_by_key(|former| std::cmp::Reverse(former.replaced_at()));
+            for former in former {
+                let key = key_of(&self.settings.prefix, former.meter, member.check.key());
+                // What another check changes is only counted here.
+                let is_changed = !known.contains(&key);
+                known.push(key.clone());
+                member.former.push(Former { limit: *former, key, is_changed });
             }
         }
         Ok(members)

@@ -4,6 +4,7 @@
 //! itself is computed here, from the state that the script found, by the same
 //! kernels that decide in memory: there is no second copy to drift.
 
+mod beside;
 mod once;
 mod sent;
 mod told;
@@ -18,6 +19,9 @@ use tidegate::{Limit, Micros};
 
 use crate::failure::RedisFailure;
 use crate::state::{Form, numbers, read_bucket, read_window};
+
+use beside::Beside;
+pub use beside::FormerStep;
 
 pub use once::Once;
 pub(crate) use once::charges;
@@ -57,7 +61,7 @@ impl Text {
 }
 
 /// What the scripts are made of, by file.
-pub const PARTS: [(&str, &str); 8] = [
+pub const PARTS: [(&str, &str); 9] = [
     ("head.lua", include_str!("../lua/head.lua")),
     ("bucket.lua", include_str!("../lua/bucket.lua")),
     ("window.lua", include_str!("../lua/window.lua")),
@@ -65,16 +69,17 @@ pub const PARTS: [(&str, &str); 8] = [
     ("log.lua", include_str!("../lua/log.lua")),
     ("custom.lua", include_str!("../lua/custom.lua")),
     ("tell.lua", include_str!("../lua/tell.lua")),
+    ("former.lua", include_str!("../lua/former.lua")),
     ("slice.lua", include_str!("../lua/slice.lua")),
 ];
 
 /// Puts the parts together. A mark stands for a kernel, and others before what
 /// belongs to one of the scripts only.
 pub fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
-    let [head, bucket, window, once, log, custom, tell, slice] = *parts;
+    let [head, bucket, window, once, log, custom, tell, former, slice] = *parts;
     let (own, other, more) = match length {
         Length::Short => ("--[[short]]", "--[[long]]", &[][..]),
-        Length::Long => ("--[[long]]", "--[[short]]", &[once, log, custom, tell][..]),
+        Length::Long => ("--[[long]]", "--[[short]]", &[once, log, custom, tell, former][..]),
     };
     let mut text = String::new();
     let lines = [&[head], more, &[slice]].concat().into_iter().flat_map(str::lines);
@@ -97,6 +102,8 @@ pub fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
 pub struct Call<'a> {
     /// One for each check, in order.
     pub steps: Vec<Step<'a>>,
+    /// The states of limits that those of the checks replaced.
+    pub former: Vec<FormerStep<'a>>,
     /// The time, if it is not the server's.
     pub now: Option<Micros>,
     /// Whether that time is the server's own, of a look before.
@@ -160,8 +167,6 @@ pub enum Task<'a> {
         /// What the reply says of it.
         verdict: Option<Verdict>,
     },
-    /// To be absent, or nothing is carried out.
-    Absent,
     /// To be told which thresholds another step crossed, and to remember that.
     Tell(Tell<'a>),
 }
@@ -181,6 +186,7 @@ impl<'a> Call<'a> {
         let believed = now.unwrap_or_default();
         Call {
             steps,
+            former: Vec::new(),
             now,
             is_past: false,
             believed,
@@ -214,20 +220,25 @@ impl Call<'_> {
     fn script(&self) -> &'static Text {
         let long = self.steps.iter().any(|step| match &step.task {
             Task::Decide { limit, .. } | Task::Undo { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
-            Task::Swap { .. } | Task::Absent | Task::Tell(_) => true,
+            Task::Swap { .. } | Task::Tell(_) => true,
         });
-        if long || self.once.is_some() { &LONG } else { &SHORT }
+        if long || self.once.is_some() || !self.former.is_empty() { &LONG } else { &SHORT }
     }
 
     fn keys(&self) -> Vec<&[u8]> {
         let states = self.steps.iter().map(|step| &*step.key);
+        let states = states.chain(self.former.iter().map(|former| &*former.key));
         let once = self.once.iter().map(|once| &*once.key);
         states.chain(once).chain(self.genesis.as_deref()).collect()
     }
 
     fn arguments(&self, believed: Micros) -> Vec<Vec<u8>> {
         let mut arguments: Vec<Vec<u8>> = self.steps.iter().map(|step| step.task.packed(believed)).collect();
-        arguments.extend(self.once.iter().map(Once::packed));
+        for former in &self.former {
+            former.mark(&mut arguments[former.of], &self.steps[former.of].task);
+        }
+        arguments.extend(self.former.iter().map(|former| former.packed(believed)));
+        arguments.extend(self.once.iter().map(|once| once.packed(self.steps.len(), &self.former)));
         if self.genesis.is_some() {
             arguments.push(Vec::new());
         }
@@ -281,7 +292,6 @@ impl Task<'_> {
                 let charged = Charged { at: *at, cost: check.cost() };
                 pack_check(&check.with_cost(0), *limit, Verb::Settle(charged), believed)
             }
-            Task::Absent => pack(b'a', b'P', [0.0; 5]),
             Task::Tell(tell) => tell.packed(),
             Task::Swap { form, state, passes, after, healed, verdict } => {
                 let forget = |kept: &Option<Kept>| kept.as_ref().map_or(-1.0, |kept| double(kept.forget_at.get()));
@@ -371,6 +381,7 @@ pub enum Outcome {
 #[derive(Debug)]
 struct StepReply {
     passes: bool,
+    beside: Option<Beside>,
     state: Option<Vec<u8>>,
 }
 
@@ -406,13 +417,9 @@ impl Reply {
         };
         let mut answers = Vec::new();
         while let Some(passes) = words.next() {
-            let state = words.next()?;
-            answers.push(StepReply { passes: passes == b"1", state: (state != b"-").then(|| unescape(state)) });
-        }
-        if repeats.is_some() {
-            // The first time, limits may have been among the steps that these
-            // succeed. Nothing was said of those.
-            answers.retain(|answer| answer.state.as_ref().is_none_or(|state| !state.is_empty()));
+            let (state, beside) = Beside::split(words.next()?)?;
+            let state = (state != b"-").then(|| unescape(state));
+            answers.push(StepReply { passes: passes == b"1", beside, state });
         }
         Some(Reply { now, outcome, answers, repeats })
     }
@@ -463,13 +470,20 @@ impl Reply {
                 self.corrected(answer, check, *limit, *verb)
             }
             (None, Task::Decide { check, limit, verb }) => {
-                self.decided(answer.state.as_deref(), answer.passes, check, *limit, *verb)
+                self.decided(answer.state.as_deref(), answer, check, *limit, *verb)
             }
             (None, Task::Undo { check, limit, at }) => self.undone(answer, check, *limit, *at),
-            (None, Task::Swap { .. } | Task::Absent | Task::Tell(_)) => None,
+            (None, Task::Swap { .. } | Task::Tell(_)) => None,
         };
         let verdict = read.ok_or(foreign)?;
-        if verdict.allowed == answer.passes { Ok(verdict) } else { Err(RedisFailure::Disagreement) }
+        match answer.beside {
+            None if verdict.allowed == answer.passes => Ok(verdict),
+            // What former limits count can refuse what the limit alone admits.
+            Some(beside) if verdict.allowed || !answer.passes => {
+                Ok(beside.counted(verdict, answer.passes, task, self.now))
+            }
+            None | Some(_) => Err(RedisFailure::Disagreement),
+        }
     }
 
     /// A check that corrects what the script found under the id: after a slash it says what
@@ -488,27 +502,28 @@ impl Reply {
             (_, Some((charged, actual))) => (Verb::Settle(charged), check.with_verb(Verb::SETTLE).with_cost(actual)),
             (_, None) => (Verb::Settle(Charged::default()), check.with_cost(0)),
         };
-        self.decided(state, answer.passes, &check, limit, verb)
+        self.decided(state, answer, &check, limit, verb)
     }
 
     fn decided(
         &self,
         state: Option<&[u8]>,
-        passes: bool,
+        answer: &StepReply,
         check: &Check<'_>,
         limit: Limit,
         verb: Verb,
     ) -> Option<Verdict> {
+        let beside = answer.beside.map_or([0; 2], |beside| beside.used);
         let floor = check.meter().floor();
         match limit.kernel() {
             LimitKernel::Bucket(bucket) => {
-                Some(self.replay(&bucket.with_floor(floor), read_bucket(&bucket, state)?, verb, check))
+                Some(self.replay(&bucket.with_floor(floor), read_bucket(&bucket, state)?, verb, check, beside))
             }
             LimitKernel::Window(window) => {
-                Some(self.replay(&window.with_floor(floor), read_window(&window, state)?, verb, check))
+                Some(self.replay(&window.with_floor(floor), read_window(&window, state)?, verb, check, beside))
             }
             LimitKernel::Log(log) => {
-                let verdict = self.read_log(&log, floor, state, passes)?;
+                let verdict = self.read_log(&log, floor, state, answer.passes)?;
                 let [newest, _, unrecorded] = numbers(state?)?;
                 let is_carried_out = self.outcome == Outcome::CarriedOut && kernel::may_write(verb, check.cost());
                 let makes_debt = match verb {
@@ -552,7 +567,14 @@ impl Reply {
         if verdict.allowed { verdict } else { kernel::withhold(kernel, &state, self.now, Verb::Refund, charged.cost) }
     }
 
-    fn replay<K: Kernel>(&self, kernel: &K, mut state: K::State, verb: Verb, check: &Check<'_>) -> Verdict {
+    fn replay<K: Kernel>(
+        &self,
+        kernel: &K,
+        mut state: K::State,
+        verb: Verb,
+        check: &Check<'_>,
+        beside: [u64; 2],
+    ) -> Verdict {
         let (meter, cost) = (check.meter(), check.cost());
         match self.outcome {
             Outcome::CarriedOut if meter.thresholds().is_empty() => {
@@ -562,8 +584,8 @@ impl Reply {
                 let healed = kernel.heal(&state, self.now);
                 let before = kernel.used(healed.as_ref().unwrap_or(&state), self.now);
                 let (verdict, changed) = kernel::decide(kernel, &mut state, self.now, verb, cost);
-                let crossed = if changed { meter.crossed(before, kernel.used(&state, self.now)) } else { 0 };
-                Verdict { crossed, ..verdict }
+                let after = if changed { kernel.used(&state, self.now) } else { before };
+                Verdict { crossed: meter.crossed(before + beside[0], after + beside[1]), ..verdict }
             }
             Outcome::Refused | Outcome::Overtaken | Outcome::OtherPeriod => {
                 kernel::withhold(kernel, &state, self.now, verb, cost)

@@ -202,6 +202,13 @@ impl<'a> Check<'a> {
         self.meter.subject(self.key)
     }
 
+    /// The same check of a limit that its own replaced, for stores that do to each state what
+    /// the verb says. It has no former limits itself.
+    #[must_use]
+    pub fn of_former(&self, former: &Former<'a>) -> Check<'a> {
+        Check { meter: former.meter, former: &[], ..*self }
+    }
+
     /// A check of another limit with the same key, that writes nothing.
     pub(crate) fn peek_of(meter: &'a Meter, key: &'a Key<'a>) -> Check<'a> {
         Check::capped(meter, key, Verb::Peek, 0)

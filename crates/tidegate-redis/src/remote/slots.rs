@@ -14,12 +14,12 @@ use std::collections::VecDeque;
 use futures_util::future::join_all;
 use tidegate::Micros;
 use tidegate::kernel::{Charged, Verb, Verdict};
-use tidegate::store::{Check, Encoded, Purpose};
+use tidegate::store::{Check, Purpose};
 
 use super::Remote;
 use super::swap::{Member, Swapped, began, unchanged};
 use crate::failure::RedisFailure;
-use crate::script::{Once, Outcome, Step, Task, Tell, charges};
+use crate::script::{FormerStep, Once, Outcome, Step, Task, Tell, charges};
 use crate::state::Form;
 
 /// The checks of a slice that one call decides; at least one.
@@ -131,22 +131,17 @@ impl Remote {
     }
 
     async fn decide_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        if group.members.iter().any(|member| member.check.meter().limit().is_none()) {
+        if group.members.iter().any(Member::is_swapped) {
             return self.swap_group(group, intent).await;
         }
         let mut steps = group.steps(decide);
-        // What was used of limits that these replaced is moved first, by the client.
-        let former = group.members.iter().flat_map(|member| &member.former);
-        steps.extend(former.map(|former| Step { key: former.key.clone(), task: Task::Absent }));
         let members = group.members.iter().enumerate();
         steps.extend(members.filter_map(|(place, member)| self.tell(group, member, place, intent)));
         let mut call = self.call(steps);
+        call.former = group.former_steps(0..);
         call.is_withheld = intent == Intent::Withhold;
         (call.once, call.can_part) = (self.once(group), group.can_part());
         let reply = self.client.ask(&call).await?;
-        if reply.outcome == Outcome::Overtaken {
-            return self.swap_group(group, intent).await;
-        }
         if reply.is_of_other_limits(call.once.as_ref()) {
             return Ok(group.passed_before(reply.now));
         }
@@ -197,27 +192,29 @@ impl Remote {
             for member in &group.members {
                 let (place, check) = (steps.len(), &member.check);
                 let tell = self.tell(group, member, place, intent);
-                let encoded = if member.is_swapped() {
-                    let states = states.drain(..member.states().count()).collect();
+                let swapped = if member.is_swapped() {
+                    let states = states.drain(..member.states()).collect();
                     let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
-                    let verb = member.check.verb();
-                    let Swapped { encoded, steps: decided, verb, cost } = member.decide(states, now, verb, since)?;
-                    steps.extend(decided);
-                    told.extend(tell.map(|step| step.decided(&encoded, verb, cost)));
-                    Some(encoded)
+                    let mut swapped = member.decide(states, now, since)?;
+                    steps.append(&mut swapped.steps);
+                    let (verb, cost) = (member.check.verb(), member.check.cost());
+                    told.extend(tell.map(|step| step.decided(swapped.used, verb, cost)));
+                    Some(swapped)
                 } else {
                     steps.extend(decide(check).map(|task| Step { key: member.key.clone(), task }));
                     told.extend(tell);
                     None
                 };
-                places.push((place, encoded));
+                places.push((place, swapped));
             }
             steps.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
             steps.extend(told);
             let mut call = self.call(steps);
+            let stands: Vec<usize> = places.iter().map(|(place, _)| *place).collect();
+            call.former = group.former_steps(stands.iter().copied());
             (call.now, call.believed, call.is_past) = (Some(now), now, look.now.is_none());
             call.is_withheld = intent == Intent::Withhold;
-            call.once = once.clone().map(|once| once.at(places.iter().map(|(place, _)| *place)));
+            call.once = once.clone().map(|once| once.at(stands.iter().copied()));
             call.can_part = group.can_part();
             let reply = self.client.ask(&call).await?;
             if reply.is_of_other_limits(call.once.as_ref()) {
@@ -231,15 +228,14 @@ impl Remote {
                 continue;
             }
             let carried_out = reply.outcome == Outcome::CarriedOut;
-            let stands: Vec<usize> = places.iter().map(|(place, _)| *place).collect();
             let verdicts = places.into_iter().zip(&group.members).enumerate();
-            let verdicts = verdicts.map(|(index, ((place, encoded), member))| match encoded {
+            let verdicts = verdicts.map(|(index, ((place, swapped), member))| match swapped {
                 _ if reply.is_repeated() => {
                     let task = decide(&member.check);
                     reply.verdict(index, task.as_ref().unwrap_or(&call.steps[place].task))
                 }
-                Some(Encoded { withheld, .. }) if !carried_out => Ok(withheld),
-                Some(Encoded { verdict, .. }) => Ok(verdict),
+                Some(Swapped { withheld, .. }) if !carried_out => Ok(withheld),
+                Some(Swapped { verdict, .. }) => Ok(verdict),
                 None => reply.verdict(place, &call.steps[place].task),
             });
             let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
@@ -286,7 +282,8 @@ impl Remote {
             return self.swap_group(&single.undoing(at), Intent::CarryOut).await.map(|decided| decided.verdicts);
         }
         let told = single.members.iter().filter_map(|member| self.tell(single, member, 0, Intent::CarryOut));
-        let call = self.call(steps.into_iter().chain(told).collect());
+        let mut call = self.call(steps.into_iter().chain(told).collect());
+        call.former = single.former_steps(0..);
         let reply = self.client.ask(&call).await?;
         Ok(vec![reply.verdict(0, &call.steps[0].task)?])
     }
@@ -353,6 +350,12 @@ impl<'a> Group<'a> {
     fn steps(&self, task: impl Fn(&Check<'a>) -> Option<Task<'a>>) -> Vec<Step<'a>> {
         let steps = self.members.iter();
         steps.filter_map(|member| Some(Step { key: member.key.clone(), task: task(&member.check)? })).collect()
+    }
+
+    /// The states of former limits, of the checks that the script decides as these steps.
+    fn former_steps(&self, steps: impl IntoIterator<Item = usize>) -> Vec<FormerStep<'a>> {
+        let members = self.members.iter().zip(steps).filter(|(member, _)| !member.is_swapped());
+        members.flat_map(|(member, step)| member.former_steps(step)).collect()
     }
 
     fn tell(&self, mine: &[Verdict], verdicts: &mut [Verdict]) {

@@ -6,6 +6,7 @@ use tidegate::Micros;
 use tidegate::kernel::{Charged, Verb};
 use tidegate::store::{Check, Purpose, remembered_for};
 
+use super::FormerStep;
 use crate::key::id_key;
 
 /// A thousand years: more than a server takes for an expiry is an error there.
@@ -52,8 +53,15 @@ impl Once {
         self
     }
 
-    pub(super) fn packed(&self) -> Vec<u8> {
-        format!("{:016x}{:016x} {}", self.payload, self.limits, self.words.join(" ")).into_bytes()
+    /// The words of the steps, so many, and then those of former limits.
+    pub(super) fn packed(&self, steps: usize, former: &[FormerStep<'_>]) -> Vec<u8> {
+        let mut words = self.words.clone();
+        words.resize(words.len().max(steps), NO_CHECK.to_owned());
+        words.extend(former.iter().map(|former| match former.check.verb() {
+            Verb::Settle(_) | Verb::Renew(_) => word(&former.check),
+            Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset => NO_CHECK.to_owned(),
+        }));
+        format!("{:016x}{:016x} {}", self.payload, self.limits, words.join(" ")).into_bytes()
     }
 }
 
@@ -63,11 +71,7 @@ const NO_CHECK: &str = "-";
 fn word(check: &Check<'_>) -> String {
     match (check.verb(), check.id().map(|id| id.purpose)) {
         (Verb::Charge, Some(Purpose::Once)) => format!("{:016x}:{}", check.subject(), check.cost()),
-        (Verb::Settle(_) | Verb::Renew(_), _) => {
-            let subjects: Vec<String> = check.subjects().map(|subject| format!("{subject:016x}")).collect();
-            let replaced_at = check.replaced_at().map(|at| format!("@{at}", at = at.get()));
-            subjects.join(",") + &replaced_at.unwrap_or_default()
-        }
+        (Verb::Settle(_) | Verb::Renew(_), _) => format!("{:016x}", check.subject()),
         _ => NO_CHECK.to_owned(),
     }
 }

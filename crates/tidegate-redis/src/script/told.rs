@@ -5,7 +5,7 @@
 //! the reply to the check is enough.
 
 use tidegate::kernel::{self, LimitKernel, Style, Verb, Verdict};
-use tidegate::store::{Check, Encoded, Meter, unmarks};
+use tidegate::store::{Check, Meter, unmarks};
 
 use super::{Call, Outcome, Reply, Step, Task, double, pack};
 use crate::key::told_key;
@@ -69,9 +69,9 @@ impl<'a> Tell<'a> {
 impl<'a> Step<'a> {
     /// The same, about a check that the client decided.
     #[must_use]
-    pub(crate) fn decided(mut self, encoded: &Encoded, verb: Verb, cost: u64) -> Step<'a> {
+    pub(crate) fn decided(mut self, used: [u64; 2], verb: Verb, cost: u64) -> Step<'a> {
         if let Task::Tell(tell) = &mut self.task {
-            tell.decided = Some((encoded.used, unmarks(verb, cost)));
+            tell.decided = Some((used, unmarks(verb, cost)));
         }
         self
     }

@@ -328,7 +328,7 @@ impl Kernel for Bucket {
     }
 
     fn refund(&self, state: &mut BucketState, now: Micros, cost: u64) {
-        self.lower(state, self.ticks(now), cost * self.scale);
+        self.lower(state, self.ticks(now), cost.saturating_mul(self.scale));
     }
 
     /// What has drained since is taken to be of this charge, as if the bucket had been

@@ -61,7 +61,8 @@ pub struct Part<'a> {
     pub(crate) meter: &'a Meter,
     key: &'a Key<'a>,
     pub(crate) state: MeterState,
-    /// What a check that writes nothing sees in place of a state that it would heal.
+    /// What the check sees in place of the state: one that it would heal, but writes nothing; or the
+    /// age of a key that is new here and known to a former limit.
     seen: Option<MeterState>,
     /// The time to go by for this state, if that is later than the time of the decision.
     pub(crate) at: Micros,
@@ -70,6 +71,8 @@ pub struct Part<'a> {
     pub(crate) forget_at: Micros,
     /// Whether units can be given back to it: not to a state that keys share.
     pub(crate) is_own: bool,
+    /// The place of the check that may change it; others of the slice only count it.
+    of: usize,
     /// For a former limit, when it is forgotten.
     until: Micros,
 }
@@ -111,7 +114,8 @@ pub struct Former<'a> {
 
 impl Former<'_> {
     /// When another limit replaced it, at the latest.
-    fn replaced_at(&self) -> Micros {
+    #[must_use]
+    pub fn replaced_at(&self) -> Micros {
         Micros::new(self.until.get().saturating_sub(self.meter.horizon().get()))
     }
 }
@@ -133,20 +137,21 @@ impl<'a> Slice<'a> {
             if slice.place_of(check.meter(), check.key()).is_some() {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
-            slice.parts.push(Part::new(check.meter(), check.key(), Micros::MAX));
+            slice.parts.push(Part::new(check.meter(), check.key(), slice.parts.len(), Micros::MAX));
         }
-        for check in checks {
+        for (index, check) in checks.iter().enumerate() {
             let mut former: SmallVec<[&Former<'a>; 2]> = check.former().iter().filter(|one| one.until > now).collect();
             former.sort_by_key(|one| std::cmp::Reverse(one.replaced_at()));
             let places = former.into_iter().map(|one| match slice.place_of(one.meter, check.key()) {
                 Some(place) => place,
                 None => {
-                    slice.parts.push(Part::new(one.meter, check.key(), one.until));
+                    slice.parts.push(Part::new(one.meter, check.key(), index, one.until));
                     slice.parts.len() - 1
                 }
             });
             let former = places.collect();
-            let corrected = slice.place_of(check.corrected(), check.key());
+            let corrected =
+                slice.place_of(check.corrected(), check.key()).filter(|place| slice.parts[*place].of == index);
             let (admission, verdict, used) = (Admission::PASS, Verdict::default(), [0; 2]);
             slice.cells.push(Cell {
                 check: *check,
@@ -219,9 +224,9 @@ impl<'a> Slice<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn new(meter: &'a Meter, key: &'a Key<'a>, until: Micros) -> Part<'a> {
+    fn new(meter: &'a Meter, key: &'a Key<'a>, of: usize, until: Micros) -> Part<'a> {
         let (state, seen, at, forget_at) = (MeterState::Fresh, None, Micros::ZERO, Micros::ZERO);
-        Part { meter, key, state, seen, at, changed: false, forget_at, is_own: true, until }
+        Part { meter, key, state, seen, at, changed: false, forget_at, is_own: true, of, until }
     }
 
     /// The limit.
@@ -290,6 +295,10 @@ impl<'a> Part<'a> {
     }
 
     fn apply(&mut self, at: Micros, verb: Verb, cost: u64) -> Option<u64> {
+        // What gives back leaves no state where there was none.
+        if verb.may_add(cost) && may_write(verb, cost) {
+            self.state = self.seen.take().unwrap_or_else(|| std::mem::take(&mut self.state));
+        }
         let applied = kernel::apply(self.meter.kernel(), &mut self.state, at, verb, cost);
         if applied.is_some() {
             self.note_change();
@@ -333,13 +342,14 @@ impl Cell<'_> {
 
     /// A key that is new to a limit with a warm-up may be known to the limit that this one replaced.
     fn inherit_age(&self, own: usize, parts: &mut [Part<'_>]) {
-        if self.former.is_empty() || parts[own].meter.warm_up().is_none() || parts[own].matters_until() > self.at {
+        let is_new = parts[own].matters_until() <= self.at;
+        let is_reset = self.check.verb() == Verb::Reset;
+        if self.former.is_empty() || parts[own].meter.warm_up().is_none() || !is_new || is_reset {
             return;
         }
         let known = |place: &usize| parts[*place].kernel().known_since(parts[*place].view(), self.at);
-        if let Some(since) = self.former.iter().find_map(known) {
-            parts[own].state = parts[own].kernel().known(since, self.at);
-        }
+        let Some(since) = self.former.iter().find_map(known) else { return };
+        parts[own].seen = Some(parts[own].kernel().known(since, self.at));
     }
 
     /// What the former limits count at an instant.
@@ -432,20 +442,28 @@ impl Cell<'_> {
                 let mut left = cost.saturating_sub(if self.former.is_empty() { cost } else { parts[own].used(at) });
                 let applied = parts[own].apply(at, verb, cost);
                 for place in &self.former {
-                    let part = &mut parts[*place];
-                    let units = if part.is_own { left.min(part.used(at)) } else { 0 };
-                    part.apply(at, verb, units);
-                    left -= units;
+                    let used = parts[*place].used(at);
+                    self.change_former(own, &mut parts[*place], left);
+                    left = left.saturating_sub(used);
                 }
                 applied
             }
             Verb::Reset => {
                 for place in &self.former {
-                    parts[*place].apply(at, verb, cost);
+                    self.change_former(own, &mut parts[*place], cost);
                 }
                 parts[own].apply(at, verb, cost)
             }
             Verb::Charge | Verb::Report | Verb::Peek => parts[own].apply(at, verb, cost),
+        }
+    }
+}
+
+impl Cell<'_> {
+    /// Does to the state of a former limit what the verb says, if that is this check's to do.
+    fn change_former(&self, own: usize, part: &mut Part<'_>, cost: u64) {
+        if part.is_own && part.of == own {
+            part.apply(self.at, self.check.verb(), cost);
         }
     }
 }
