@@ -309,7 +309,7 @@
 //! - **Bounds.** Buckets and small fixed windows share one table, other buckets,
 //!   windows and sliding counters a second, sliding logs and custom algorithms a
 //!   third. Each is made when first needed, for
-//!   [`max_keys`](store::memory::Builder::max_keys). A key under several rules
+//!   [`max_keys`](MemoryStoreBuilder::max_keys). A key under several rules
 //!   counts once for each.
 //! - **Overflow.** What happens to a new key when there is no room is
 //!   [your choice](Overflow):
@@ -323,7 +323,7 @@
 //!
 //! - **Fingerprints.** A key is known by 64 bits of a hash that is keyed at random
 //!   for each store; its text is not kept unless you ask to
-//!   [list keys](store::memory::Builder::list_keys). Among `n` live keys any two
+//!   [list keys](MemoryStoreBuilder::list_keys). Among `n` live keys any two
 //!   are taken for one with a probability below `n * n / 2^65`: one in 37 million
 //!   for a million keys. Such a pair shares a limit; nothing else happens.
 //!
@@ -351,7 +351,7 @@
 //! # Snapshot and restore
 //!
 //! [`MemoryStore::snapshot`] writes every live state while checks go on;
-//! [`restore`](store::memory::Builder::restore) builds a store from it. Keys are
+//! [`restore`](MemoryStoreBuilder::restore) builds a store from it. Keys are
 //! not in it, but the seed of their fingerprints is: keep it as you keep the rest
 //! of the server's data. Damaged bytes are refused whole. States that keys share
 //! for lack of room are left out.
@@ -430,7 +430,7 @@ mod sync;
 mod time;
 mod warm_up;
 
-pub use algorithm::AlgorithmKind;
+pub use algorithm::Algorithm;
 #[cfg(feature = "calendar")]
 pub use calendar::{Calendar, CalendarUnit, Weekday};
 pub use decision::{Balance, Decision};
@@ -439,9 +439,11 @@ pub use limit::Limit;
 pub use limiter::{AcquireError, LimitOf, Limiter, LimiterBuilder, Reservation, ReserveError};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer, ReservationEvent, ReservationStep, ThresholdEvent};
-pub use policy::{Condition, Explanation, Floor, KeyAttribute, Missing, Network, Policy, Priority, Rule, Setting};
+pub use policy::{
+    Condition, Explanation, Floor, KeyAttribute, Missing, Network, Policy, PriorityClasses, Rule, Setting,
+};
 pub use request::{Amounts, Key, KeyPart, OwnedRequest, Request};
-pub use store::memory::{MemoryStore, Overflow};
+pub use store::memory::{MemoryStore, MemoryStoreBuilder, Overflow};
 pub use store::{CheckError, FailureMode};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};
 pub use warm_up::WarmUp;

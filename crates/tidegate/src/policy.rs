@@ -23,7 +23,7 @@ pub(crate) use explain::Draft;
 pub use explain::{Explanation, RuleExplanation, Say};
 pub(crate) use history::History;
 pub use network::Network;
-pub use priority::{Floor, Priority};
+pub use priority::{Floor, PriorityClasses};
 pub use rule::{KeyAttribute, Missing, Rule, Setting};
 
 use std::collections::BTreeSet;

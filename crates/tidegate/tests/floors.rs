@@ -11,14 +11,14 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Meter, Store, StoreError};
 use tidegate::{
     CheckError, Clock, ConfigError, FailureMode, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow,
-    Policy, Priority, Request, Rule, Setting, WarmUp,
+    Policy, PriorityClasses, Request, Rule, Setting, WarmUp,
 };
 use tidegate_testkit::block_on;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
-fn classes() -> Priority {
-    Priority::by("priority")
+fn classes() -> PriorityClasses {
+    PriorityClasses::by("priority")
         .class("critical", Floor::NONE)
         .class("normal", Floor::Percent(20))
         .class("low", Floor::Percent(50))
@@ -134,8 +134,8 @@ fn a_cost_above_the_floor_can_never_pass_and_an_estimate_is_clamped_to_what_the_
 #[test]
 fn a_class_with_no_units_is_invalid() {
     let too_high = |limit: &str, floor| {
-        let rule =
-            Rule::new("api", limit.parse().expect("a limit")).priority(Priority::by("class").class("low", floor));
+        let rule = Rule::new("api", limit.parse().expect("a limit"))
+            .priority(PriorityClasses::by("class").class("low", floor));
         Limiter::builder(rule).build().err()
     };
     for (limit, floor) in [("1/s", Floor::Percent(1)), ("10/s", Floor::Percent(100)), ("10/s", Floor::Units(10))] {
@@ -177,7 +177,7 @@ fn state_migrates_to_a_changed_limit_for_every_class() {
     // Another floor is the same limit: nothing moves, and what was used counts.
     let (limiter, _) = limiter(rule("10/h"));
     assert!(limiter.allow(by("low").cost(5)));
-    let stricter = Priority::by("priority").class("critical", Floor::Units(4)).class("low", Floor::Percent(60));
+    let stricter = PriorityClasses::by("priority").class("critical", Floor::Units(4)).class("low", Floor::Percent(60));
     limiter.set_policy(rule("10/h").priority(stricter)).expect("a valid policy");
     assert_eq!([left(&limiter, by("critical")), left(&limiter, by("low"))], [1, 0]);
 }
@@ -203,7 +203,7 @@ fn requests_decided_together_leave_what_the_strictest_of_them_leaves() {
 
 #[test]
 fn a_report_is_not_held_back_beside_a_charge_and_one_unit_is_a_floor() {
-    let classes = Priority::by("priority").class("critical", Floor::NONE).class("low", Floor::Units(1));
+    let classes = PriorityClasses::by("priority").class("critical", Floor::NONE).class("low", Floor::Units(1));
     let (limiter, _) = limiter(Rule::new("api", Limit::per_hour(3)).priority(classes));
     let both = |verb| block_on(limiter.decide_all_async(&[(verb, by("low")), (Verb::Charge, by("critical"))]));
     for (verb, allowed) in [(Verb::Report, true), (Verb::Charge, false), (Verb::Peek, false)] {

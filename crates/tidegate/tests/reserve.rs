@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidegate::kernel::{Charged, LimitKernel, Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Store, StoreError};
 use tidegate::{
-    AcquireError, AlgorithmKind, Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros,
-    Overflow, Policy, Request, ReserveError, Rule,
+    AcquireError, Algorithm, Amounts, CheckError, Clock, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow,
+    Policy, Request, ReserveError, Rule,
 };
 use tidegate_testkit::{Random, block_on};
 
@@ -632,7 +632,7 @@ fn what_did_not_fit_into_a_lower_limit_is_settled_as_well() {
             |count: u64| limit.to_string().replacen("100", &count.to_string(), 1).parse::<Limit>().expect("a limit");
         let (from, to) = (to(10), to(4));
         // A bucket that holds less may have had what drained since.
-        let is_bucket = matches!(limit.algorithm(), AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket);
+        let is_bucket = matches!(limit.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
         let (limiter, first, second) = lowered(from, to);
         assert!(first.release().expect("released").is_allowed());
         assert!(!limiter.allow("alice"), "{limit}: six are reserved");

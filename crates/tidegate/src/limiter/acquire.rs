@@ -1,7 +1,7 @@
 //! Waiting until admitted: first come, first served, for each key and class.
 //!
 //! A caller that waits stands in the queue of its key, and of its class if a rule has
-//! [any](crate::Priority): a class that has to wait does not hold up one that need not. Only the
+//! [any](crate::PriorityClasses): a class that has to wait does not hold up one that need not. Only the
 //! first in the queue asks the store. A waiter who leaves, admitted or not, wakes the
 //! next. Nothing is charged before it is admitted, so a waiter who is dropped
 //! leaves nothing behind.
@@ -58,7 +58,7 @@ pub enum AcquireError {
 
 impl<S: Store> Limiter<S> {
     /// Waits until the request is admitted, in the order of arrival for each
-    /// key and [class](crate::Priority), for at most `timeout`. Requests without a key of their own wait
+    /// key and [class](crate::PriorityClasses), for at most `timeout`. Requests without a key of their own wait
     /// for those that meet the same limits.
     ///
     /// The first in line asks again after its `retry_after`, or sooner if this

@@ -442,7 +442,7 @@ mod tests {
 
     use super::*;
     use crate::policy::History;
-    use crate::{Floor, Limit, Policy, Priority, Rule};
+    use crate::{Floor, Limit, Policy, PriorityClasses, Rule};
 
     fn compiled(policy: &Policy) -> Compiled {
         Compiled::new(policy, &History::new(policy)).expect("a valid policy")
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn only_what_a_request_says_that_it_took_is_settled() {
-        let classes = Priority::by("class").class("low", Floor::Percent(10));
+        let classes = PriorityClasses::by("class").class("low", Floor::Percent(10));
         let rule = Rule::new("fixed", Limit::per_hour(9)).fixed_cost(2);
         let compiled = [rule.clone(), rule.priority(classes)].map(|rule| compiled(&Policy::new().rule(rule)));
         assert_eq!(compiled.each_ref().map(Compiled::has_classes), [false, true]);

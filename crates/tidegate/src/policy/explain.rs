@@ -54,7 +54,7 @@ pub struct RuleExplanation {
     /// `by plan = "pro"; tiers count apart`. None if it is the rule's own.
     pub chosen_by: Option<String>,
     /// The class of the request and its floor, in words such as `low (50%)`. None if the rule
-    /// has no [classes](crate::Priority).
+    /// has no [classes](crate::PriorityClasses).
     pub class: Option<String>,
     /// Whether only the floor of its class refuses the request: the whole limit would admit it.
     pub below_floor: bool,

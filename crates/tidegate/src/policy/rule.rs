@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::condition::Condition;
 pub use super::key_attribute::{KeyAttribute, Missing};
-use super::priority::Priority;
+use super::priority::PriorityClasses;
 use crate::error::ConfigError;
 use crate::limit::Limit;
 use crate::name::Name;
@@ -45,7 +45,7 @@ pub struct Rule {
     pub(super) candidate: Option<Limit>,
     pub(super) on_failure: Option<FailureMode>,
     pub(super) warm_up: Option<WarmUp>,
-    pub(super) priority: Option<Priority>,
+    pub(super) priority: Option<PriorityClasses>,
     pub(super) thresholds: Thresholds,
 }
 
@@ -384,17 +384,17 @@ impl Rule {
     }
 
     /// Keeps a share of every limit of this rule, those of tiers and overrides too, back from
-    /// some classes of requests: see [`Priority`]. A candidate limit has the same classes.
+    /// some classes of requests: see [`PriorityClasses`]. A candidate limit has the same classes.
     ///
     /// ```
-    /// use tidegate::{Floor, Limit, Limiter, Priority, Request, Rule};
+    /// use tidegate::{Floor, Limit, Limiter, PriorityClasses, Request, Rule};
     ///
-    /// let classes = Priority::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
+    /// let classes = PriorityClasses::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
     /// let limiter = Limiter::new(Rule::new("api", Limit::per_hour(2)).priority(classes));
     /// let request = |class| Request::new("acme").with("class", class);
     /// assert!(limiter.allow(request("batch")) && !limiter.allow(request("batch")) && limiter.allow(request("user")));
     /// ```
-    pub fn priority(mut self, priority: Priority) -> Rule {
+    pub fn priority(mut self, priority: PriorityClasses) -> Rule {
         self.priority = Some(priority);
         self
     }
