@@ -143,7 +143,7 @@ fn without_a_runtime_of_the_callers() {
     let store = support::builder(&SERVER.url()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
     assert_eq!(block_on(limiter.check_async("alice")).expect("an answer").remaining(), Some(9));
-    assert!(limiter.acquire_blocking("alice", GUARD).is_ok_and(|decision| decision.remaining() == Some(8)));
+    assert!(limiter.acquire("alice", GUARD).is_ok_and(|decision| decision.remaining() == Some(8)));
 }
 
 #[test]

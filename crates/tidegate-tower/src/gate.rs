@@ -203,7 +203,7 @@ impl<S: Store> AnyLimiter for Limiter<S> {
             let (call, mut text) = (call.call(), Text::default());
             let (request, mut fields) = (call.request(&gate.settings, &mut text), None);
             let tell = |decision: &Decision, limits: &[Check<'_>]| fields = gate.fields(decision, limits);
-            let decided = limiter.decide_with_limits(Verb::Charge, request, tell).await;
+            let decided = limiter.decide_with_limits_async(Verb::Charge, request, tell).await;
             answer(decided, fields)
         })
     }
@@ -221,7 +221,7 @@ impl<S: Store> AnyLimiter for Limiter<S> {
             match settlement {
                 Settlement::Keep => {}
                 // What cannot be given back stays charged: against the caller, as always.
-                Settlement::Refund => drop(limiter.decide_with_limits(Verb::Refund, request, tell).await),
+                Settlement::Refund => drop(limiter.decide_with_limits_async(Verb::Refund, request, tell).await),
                 Settlement::Charge(cost) => {
                     let request = request.in_addition();
                     // The amounts have been charged.
@@ -256,7 +256,7 @@ async fn charge_up_to<S: Store>(
     // No more than `most` is left to be charged, and `next` is tried.
     let (mut most, mut next) = (cost, cost);
     for _ in 0..ATTEMPTS {
-        match limiter.decide_with_limits(Verb::Charge, request.clone().cost(next), &mut tell).await {
+        match limiter.decide_with_limits_async(Verb::Charge, request.clone().cost(next), &mut tell).await {
             Ok(decision) if decision.is_allowed() => {
                 most -= next;
                 next = if decision.remaining() == Some(0) { 0 } else { most.div_ceil(2) };

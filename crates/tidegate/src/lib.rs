@@ -18,7 +18,8 @@
 //! limit of his own. [`Limiter::allow`] gives only the bool. A [`Limiter`]
 //! is cheap to clone and can be used from any number of threads and tasks.
 //! [`check`](Limiter::check) never waits; [`check_async`](Limiter::check_async)
-//! is the same for stores that have to.
+//! is the same for stores that have to: a bare name is synchronous, and `_async` is the
+//! same for any store.
 //!
 //! # What the answer tells
 //!
@@ -239,9 +240,9 @@
 //!
 //! # Waiting
 //!
-//! [`acquire`](Limiter::acquire) waits until the request is admitted, first come,
+//! [`acquire`](Limiter::acquire) blocks until the request is admitted, first come,
 //! first served for each key, for at most as long as you say.
-//! [`acquire_blocking`](Limiter::acquire_blocking) is the same for threads. A
+//! [`acquire_async`](Limiter::acquire_async) is the same for tasks. A
 //! waiter that is dropped or times out has charged nothing and lets the next in
 //! line go ahead. It needs no particular runtime: one timer thread for
 //! the process starts with the first wait. At most
@@ -255,13 +256,13 @@
 //! let timeout = Duration::from_secs(5);
 //! let limiter = Limiter::new(Limit::per_second(100).burst(1));
 //! for _ in 0..3 {
-//!     let admitted = limiter.acquire_blocking("alice", timeout)?; // at once, then 10 ms apart
+//!     let admitted = limiter.acquire("alice", timeout)?; // at once, then 10 ms apart
 //!     assert!(admitted.is_allowed());
 //! }
 //!
 //! let limiter = Limiter::new(Limit::per_hour(1));
 //! assert!(limiter.allow("alice"));
-//! let hopeless = limiter.acquire_blocking("alice", timeout); // fails at once: an hour is too long
+//! let hopeless = limiter.acquire("alice", timeout); // fails at once: an hour is too long
 //! assert!(matches!(hopeless, Err(AcquireError::Timeout { .. })));
 //! # Ok::<(), AcquireError>(())
 //! ```

@@ -99,7 +99,7 @@ impl Limiter {
     pub const DEFAULT_MAX_LOG_ENTRIES: u64 = 100_000;
 
     /// How many callers may wait at a time unless set: with the bytes of each (see
-    /// [`Limiter::acquire`]), about 75 MB.
+    /// [`Limiter::acquire_async`]), about 75 MB.
     ///
     /// ```
     /// assert_eq!(tidegate::Limiter::DEFAULT_MAX_WAITERS, 100_000);
@@ -218,7 +218,7 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     /// [`check`](Limiter::check), and the limits that made the decision: see
-    /// [`decide_with_limits`](Limiter::decide_with_limits).
+    /// [`decide_with_limits_async`](Limiter::decide_with_limits_async).
     ///
     /// ```
     /// use tidegate::{Limit, Limiter};

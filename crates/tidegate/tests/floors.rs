@@ -256,10 +256,10 @@ fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
 fn a_class_that_waits_does_not_hold_up_another_one() {
     let (limiter, clock) = limiter(rule("10/h"));
     assert!(limiter.allow(by("low").cost(5)));
-    let mut first = pin!(limiter.acquire(by("low"), LONG));
-    let mut second = pin!(limiter.acquire(Request::new("acme"), LONG));
+    let mut first = pin!(limiter.acquire_async(by("low"), LONG));
+    let mut second = pin!(limiter.acquire_async(Request::new("acme"), LONG));
     assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
-    let mut critical = pin!(limiter.acquire(by("critical"), LONG));
+    let mut critical = pin!(limiter.acquire_async(by("critical"), LONG));
     assert!(poll(critical.as_mut()).is_some_and(|outcome| outcome.is_ok()), "it need not wait");
     clock.advance(Duration::from_secs(720));
     // In the order of arrival within a class, of which an unknown one is part.

@@ -89,7 +89,7 @@ fn batches_and_waits_are_observed_too() {
     let (limiter, notes, counts) = limiter(Limit::per_second(2));
     let decisions = limiter.check_many(["alice", "alice", "alice"]).expect("an answer");
     assert_eq!(decisions.len(), 3);
-    assert!(limiter.acquire_blocking("bob", std::time::Duration::ZERO).is_ok());
+    assert!(limiter.acquire("bob", std::time::Duration::ZERO).is_ok());
     assert_eq!((counts.allowed(), counts.refused()), (3, 1));
     let notes = notes.0.lock().expect("not poisoned");
     assert_eq!(notes.len(), 4);

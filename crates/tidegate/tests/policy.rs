@@ -264,7 +264,7 @@ fn the_limits_that_made_a_decision_are_told_however_it_is_asked_for() {
             };
             let limiter = limiter(policy.clone());
             let _ = limiter.check_with_limits(request("alice"), &mut tell).expect("an answer");
-            let _ = block_on(limiter.decide_with_limits(Verb::Charge, "alice", &mut tell)).expect("an answer");
+            let _ = block_on(limiter.decide_with_limits_async(Verb::Charge, "alice", &mut tell)).expect("an answer");
             let names: Vec<Name> = names.iter().copied().map(Name::from).collect();
             assert_eq!(told, [(true, names.clone()), (false, names)]);
         }

@@ -247,7 +247,7 @@ fn a_reservation_that_is_cancelled_on_its_way_gives_its_permit_back() {
     }
     assert_eq!(left(), Some(1));
     {
-        let mut waiting = pin!(limiter.acquire_reservation("alice", MINUTE));
+        let mut waiting = pin!(limiter.acquire_reservation_async("alice", MINUTE));
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(left(), Some(0));
     }
@@ -280,7 +280,7 @@ fn a_limit_that_was_changed_meanwhile_is_corrected_all_the_same() {
 fn a_caller_that_waits_gets_the_permit_when_it_is_given_back() {
     let (limiter, _) = limiter(Limit::in_flight(1, Duration::from_secs(3_600)));
     let held = limiter.reserve("alice").expect("a permit");
-    let mut waiting = pin!(limiter.acquire_reservation("alice", Duration::from_secs(7_200)));
+    let mut waiting = pin!(limiter.acquire_reservation_async("alice", Duration::from_secs(7_200)));
     let mut context = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     let _ = held.release().expect("released");
@@ -456,7 +456,7 @@ fn only_a_reservation_that_is_dropped_open_and_holds_permits_is_given_back_in_th
     assert_eq!((store.tasks(), free()), (0, Some(1)), "what is settled is given back once");
     let held = permits.reserve("alice").expect("a permit");
     assert!(permits.reserve("alice").is_err());
-    assert!(block_on(permits.acquire_reservation("alice", Duration::ZERO)).is_err());
+    assert!(block_on(permits.acquire_reservation_async("alice", Duration::ZERO)).is_err());
     assert_eq!(store.tasks(), 0, "a refusal has nothing to give back");
     drop(held);
     assert_eq!((store.tasks(), free()), (1, Some(1)));
@@ -476,7 +476,7 @@ fn an_id_that_is_in_use_does_not_give_back_the_permit_of_its_reservation() {
     let other = || Request::new("alice").with("path", "/other").id("r-1");
     let reused = limiter.reserve(other());
     assert!(matches!(reused, Err(ReserveError::Check(CheckError::IdReused { .. }))), "{reused:?}");
-    assert!(block_on(limiter.acquire_reservation(other(), MINUTE)).is_err());
+    assert!(block_on(limiter.acquire_reservation_async(other(), MINUTE)).is_err());
     assert_eq!(left(&limiter), Some(0));
     drop(held);
     assert_eq!(left(&limiter), Some(1));
@@ -486,9 +486,9 @@ fn an_id_that_is_in_use_does_not_give_back_the_permit_of_its_reservation() {
 fn an_acquired_reservation_says_what_the_limits_said() {
     let (limiter, _) = limiter(Limit::per_minute(100));
     let acquired =
-        block_on(limiter.acquire_reservation(Request::new("alice").cost(60), MINUTE)).expect("a reservation");
+        block_on(limiter.acquire_reservation_async(Request::new("alice").cost(60), MINUTE)).expect("a reservation");
     assert_eq!(acquired.decision().remaining(), Some(40));
-    let refused = block_on(limiter.acquire_reservation(Request::new("alice").cost(60), Duration::ZERO));
+    let refused = block_on(limiter.acquire_reservation_async(Request::new("alice").cost(60), Duration::ZERO));
     assert!(matches!(refused, Err(AcquireError::Timeout { .. })), "{refused:?}");
 }
 

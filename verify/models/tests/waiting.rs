@@ -1,4 +1,4 @@
-//! `acquire`, poll by poll: waiters who are polled, dropped, overtaken and
+//! `acquire_async`, poll by poll: waiters who are polled, dropped, overtaken and
 //! forgotten in any order that a seed can think of, on one thread and by a
 //! clock that is moved by hand.
 //!
@@ -158,7 +158,7 @@ impl Line {
         let timeout = Micros::new(self.random.magnitude(1..=10_000));
         let limiter = self.limiter.clone();
         let request = Request::new(key).cost(cost);
-        let future = Box::pin(async move { limiter.acquire(request, timeout.to_duration()).await });
+        let future = Box::pin(async move { limiter.acquire_async(request, timeout.to_duration()).await });
         let waiter = Waiter {
             key,
             cost,

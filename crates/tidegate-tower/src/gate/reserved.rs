@@ -37,7 +37,7 @@ pub(super) async fn reserve<S: Store>(
         let permits = limits.iter().filter_map(|limit| limit.meter().limit()).filter(Limit::is_in_flight);
         shortest = permits.map(|limit| limit.period()).fold(lasts, Duration::min);
     };
-    let reservation = match limiter.reserve_with_limits(request, tell).await {
+    let reservation = match limiter.reserve_with_limits_async(request, tell).await {
         Ok(reservation) => reservation,
         Err(ReserveError::Refused(decision)) => return answer(Ok(*decision), fields),
         Err(ReserveError::Check(error)) => return answer(Err(error), None),

@@ -205,7 +205,7 @@ impl<S: Store> Limiter<S> {
         verb: Verb,
         request: impl Into<Request<'a>>,
     ) -> impl Future<Output = Result<Decision, CheckError>> + Send {
-        self.decide_with_limits(verb, request, untold)
+        self.decide_with_limits_async(verb, request, untold)
     }
 
     /// The same, and the limits that made the decision: `tell` gets it with the check of each limit that
@@ -219,7 +219,7 @@ impl<S: Store> Limiter<S> {
     /// # tidegate_testkit::block_on(async {
     /// let policy = Policy::new().limit("burst", Limit::per_second(5)).limit("daily", Limit::per_day(100));
     /// let (limiter, mut names) = (Limiter::new(policy), Vec::new());
-    /// let decided = limiter.decide_with_limits(Verb::Charge, "alice", |_, limits| {
+    /// let decided = limiter.decide_with_limits_async(Verb::Charge, "alice", |_, limits| {
     ///     names = limits.iter().map(|limit| limit.meter().name().to_string()).collect();
     /// });
     /// assert!(decided.await?.is_allowed());
@@ -231,7 +231,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
-    pub fn decide_with_limits<'a>(
+    pub fn decide_with_limits_async<'a>(
         &self,
         verb: Verb,
         request: impl Into<Request<'a>>,

@@ -91,16 +91,16 @@ impl<S: Store> Limiter<S> {
         &self,
         request: impl Into<Request<'a>>,
     ) -> impl Future<Output = Result<Reservation<S>, ReserveError>> + Send {
-        self.reserve_with_limits(request.into(), untold)
+        self.reserve_with_limits_async(request.into(), untold)
     }
 
-    /// The same, and the limits that made the decision: see [`decide_with_limits`](Limiter::decide_with_limits).
+    /// The same, and the limits that made the decision: see [`decide_with_limits_async`](Limiter::decide_with_limits_async).
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve_with_limits("alice", |_, limits| println!("{} limits", limits.len())).await?;
+    /// let call = limiter.reserve_with_limits_async("alice", |_, limits| println!("{} limits", limits.len())).await?;
     /// # drop(call);
     /// # Ok(())
     /// # }
@@ -108,7 +108,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// As [`reserve`](Limiter::reserve).
-    pub async fn reserve_with_limits<'a>(
+    pub async fn reserve_with_limits_async<'a>(
         &self,
         request: impl Into<Request<'a>> + Send,
         tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
@@ -124,27 +124,27 @@ impl<S: Store> Limiter<S> {
         Ok(reservation)
     }
 
-    /// Waits for a reservation as [`acquire`](Limiter::acquire) does for a request.
+    /// Waits for a reservation as [`acquire_async`](Limiter::acquire_async) does for a request.
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter, Request};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.acquire_reservation("alice", std::time::Duration::from_secs(5)).await?;
+    /// let call = limiter.acquire_reservation_async("alice", std::time::Duration::from_secs(5)).await?;
     /// let _ = call.release_async().await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Limiter::acquire); nothing is reserved then.
-    pub async fn acquire_reservation<'a>(
+    /// As [`acquire_async`](Limiter::acquire_async); nothing is reserved then.
+    pub async fn acquire_reservation_async<'a>(
         &self,
         request: impl Into<Request<'a>>,
         timeout: Duration,
     ) -> Result<Reservation<S>, AcquireError> {
         let mut reservation = self.reservation(request.into());
-        let acquired = self.acquire(reservation.request.lent(), timeout).await;
+        let acquired = self.acquire_async(reservation.request.lent(), timeout).await;
         reservation.is_open = acquired.is_ok();
         reservation.decision = acquired?;
         Ok(reservation)

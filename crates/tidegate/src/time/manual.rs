@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// Time that moves only when told to.
 ///
-/// Clones share the time. A waiter (in [`acquire`](crate::Limiter::acquire),
+/// Clones share the time. A waiter (in [`acquire_async`](crate::Limiter::acquire_async),
 /// say) is woken when the clock is moved to the instant that it waits for.
 ///
 /// ```

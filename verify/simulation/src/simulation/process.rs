@@ -300,7 +300,7 @@ impl Caller {
 
     async fn wait(&mut self, wish: Wish) {
         let max_wait = Duration::from_millis(self.random.magnitude(1..=2_000));
-        let asked = self.limiter.acquire(wish.request(), max_wait);
+        let asked = self.limiter.acquire_async(wish.request(), max_wait);
         self.charge("acquire", wish, max_wait + self.longest(), asked).await;
     }
 
