@@ -143,7 +143,11 @@ fn an_id_is_answered_again_though_its_floor_was_raised() {
         let rule = rule.priority(PriorityClasses::by("class").class("low", Floor::Units(4)));
         limiter.set_policy(rule).expect("a valid policy");
         assert!(RUNTIME.block_on(limiter.check_async(request())).is_ok_and(|again| again.is_repeated()), "{limit}");
-        let reservation = RUNTIME.block_on(limiter.reserve_async(by("low"))).expect("there is one above the floor");
+        let reservation = RUNTIME
+            .block_on(limiter.reserve_async(by("low")))
+            .expect("an answer")
+            .made()
+            .expect("there is one above the floor");
         let _ = RUNTIME.block_on(reservation.settle_async(3)).expect("settled");
         let peek = RUNTIME.block_on(limiter.peek_async(by("low").cost(0))).expect("an answer");
         assert!(peek.is_allowed() && peek.remaining() == Some(0), "{limit}: what was spent is charged below the floor");

@@ -105,7 +105,8 @@ fn works_with_the_least_privileges() {
     assert!(RUNTIME.block_on(limiter.check_async("alice")).expect("an answer").is_allowed());
     // What is given back of the older of two entries is written at the other end of the list.
     let permits = Limiter::with_store(Limit::in_flight(2, GUARD), store).expect("a valid policy");
-    let [first, second] = [(); 2].map(|()| RUNTIME.block_on(permits.reserve_async("bob")).expect("a permit"));
+    let [first, second] =
+        [(); 2].map(|()| RUNTIME.block_on(permits.reserve_async("bob")).expect("an answer").made().expect("a permit"));
     assert!(RUNTIME.block_on(first.renew_async()).expect("an answer").is_allowed());
     for (permit, left) in [(second, 1), (first, 2)] {
         let released = RUNTIME.block_on(permit.release_async()).expect("an answer");

@@ -179,9 +179,10 @@
 //!     .rule(Rule::new("tokens", Limit::sliding_log(10_000, Duration::from_secs(60))).unit("tokens"))
 //!     .limit("at once", Limit::in_flight(20, Duration::from_secs(60)));
 //! let limiter = Limiter::new(policy);
-//! let call = limiter.reserve(Request::new("alice").amount("tokens", 4_000))?;
-//! let settled = call.settle(Amounts::new().amount("tokens", 1_250))?;
-//! assert!(settled.is_allowed());
+//! if let Some(call) = limiter.reserve(Request::new("alice").amount("tokens", 4_000))?.made() {
+//!     let settled = call.settle(Amounts::new().amount("tokens", 1_250))?;
+//!     assert!(settled.is_allowed());
+//! }
 //! assert_eq!(limiter.peek(Request::new("alice").rule("tokens"))?.remaining(), Some(8_750));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -437,7 +438,7 @@ pub use calendar::{Calendar, CalendarUnit, Weekday};
 pub use decision::{Balance, Decision};
 pub use error::ConfigError;
 pub use limit::Limit;
-pub use limiter::{AcquireError, LimitOf, Limiter, LimiterBuilder, Reservation, ReserveError};
+pub use limiter::{AcquireError, LimitOf, Limiter, LimiterBuilder, Reservation, ReserveOutcome};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer, ReservationEvent, ReservationStep, ThresholdEvent};
 pub use policy::{

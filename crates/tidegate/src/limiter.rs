@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 pub use acquire::AcquireError;
 pub use builder::LimiterBuilder;
-pub use reserve::{Reservation, ReserveError};
+pub use reserve::{Reservation, ReserveOutcome};
 
 use self::acquire::Waiters;
 use self::ask::untold;

@@ -340,7 +340,7 @@ impl<'a> Request<'a> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(10));
-    /// let call = limiter.reserve(Request::new("alice").cost(8).lasts(Duration::from_secs(3_600)))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(8).lasts(Duration::from_secs(3_600)))?.made().expect("admitted");
     /// let _ = call.settle(3)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -191,7 +191,12 @@ fn reports_of_one_key_are_recorded_together_and_never_refused() {
 #[test]
 fn a_reservation_is_corrected_by_itself_or_not_at_all() {
     let limiter = limiter(Limit::per_hour(10));
-    limiter.reserve(Request::new("alice").cost(4).id("r-1")).expect("a reservation").leave_open();
+    limiter
+        .reserve(Request::new("alice").cost(4).id("r-1"))
+        .expect("an answer")
+        .made()
+        .expect("a reservation")
+        .leave_open();
     for verb in [Verb::SETTLE, Verb::RENEW] {
         let correction = (verb, Request::new("alice").id("r-1"));
         assert!(block_on(limiter.decide_all_async(&[correction, (Verb::Charge, Request::new("bob"))])).is_err());

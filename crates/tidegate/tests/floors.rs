@@ -227,8 +227,8 @@ fn refunds_reports_and_reservations_are_not_held_back() {
     let reported = limiter.report(by("low").cost(12)).expect("an answer");
     assert_eq!((reported.remaining(), reported.unrecorded()), (Some(0), 0));
     limiter.reset(by("low")).expect("an answer");
-    let reservation = limiter.reserve(by("low").cost(4)).expect("it fits above the floor");
-    assert!(limiter.reserve(by("low").cost(2)).is_err());
+    let reservation = limiter.reserve(by("low").cost(4)).expect("an answer").made().expect("it fits above the floor");
+    assert!(limiter.reserve(by("low").cost(2)).expect("an answer").made().is_none());
     let _ = reservation.settle(7).expect("settled");
     assert_eq!(left(&limiter, by("critical")), 3, "what was spent is charged below the floor");
     let again = by("low").id("once");

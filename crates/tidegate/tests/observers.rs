@@ -133,7 +133,11 @@ fn a_settlement_of_named_amounts_costs_nothing_else() {
         .rule(Rule::new("tokens", Limit::per_minute(100)).unit("tokens"));
     let (limiter, notes, _) = limiter(policy);
     for actual in [Amounts::new().amount("tokens", 5), Amounts::from(2)] {
-        let reserved = limiter.reserve(Request::new("alice").cost(3).amount("tokens", 9)).expect("a reservation");
+        let reserved = limiter
+            .reserve(Request::new("alice").cost(3).amount("tokens", 9))
+            .expect("an answer")
+            .made()
+            .expect("a reservation");
         let _ = reserved.settle(actual).expect("settled");
     }
     let notes = notes.0.lock().expect("no panic while it is locked");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Check, Store, StoreError};
-use tidegate::{CheckError, Decision, Limit, Limiter, Micros, Reservation, ReserveError};
+use tidegate::store::{Check, Store};
+use tidegate::{Decision, Limit, Limiter, Micros, Reservation, ReserveOutcome};
 
 use super::Gate;
 use crate::call::{AdmissionResult, Kept, answer};
@@ -38,13 +38,9 @@ pub(super) async fn reserve<S: Store>(
         shortest = permits.map(|limit| limit.period()).fold(lasts, Duration::min);
     };
     let reservation = match limiter.reserve_with_limits_async(request, tell).await {
-        Ok(reservation) => reservation,
-        Err(ReserveError::Refused(decision)) => return answer(Ok(*decision), fields),
-        Err(ReserveError::Check(error)) => return answer(Err(error), None),
-        Err(error) => {
-            let source = Box::new(error);
-            return answer(Err(CheckError::Store(StoreError::Failed { source })), None);
-        }
+        Ok(ReserveOutcome::Made(reservation)) => reservation,
+        Ok(ReserveOutcome::Refused(decision)) => return answer(Ok(decision), fields),
+        Err(error) => return answer(Err(error), None),
     };
     let mut admission = answer(Ok(reservation.decision().clone()), fields)?;
     if admission.is_repeated {

@@ -178,10 +178,10 @@ impl Limit {
     /// use tidegate::{Limit, Limiter};
     ///
     /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
-    /// let call = limiter.reserve("alice")?;
-    /// assert!(limiter.reserve("alice").is_err());
+    /// let call = limiter.reserve("alice")?.made().expect("admitted");
+    /// assert!(limiter.reserve("alice")?.made().is_none());
     /// call.release()?;
-    /// assert!(limiter.reserve("alice").is_ok());
+    /// assert!(limiter.reserve("alice")?.made().is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
