@@ -713,7 +713,7 @@ fn a_correction_without_an_id_is_an_error_also_as_one_of_a_list() {
         let (limiter, _) = limiter(Limit::per_hour(100));
         for others in 0..2 {
             let asked = (0..=others)
-                .map(|index| (if index == 0 { verb } else { Verb::Peek }, Request::new("alice").settles(30)));
+                .map(|index| (if index == 0 { verb } else { Verb::Peek }, Request::new("alice").into_settlement(30)));
             let answers = block_on(limiter.decide_all_async(&asked.collect::<Vec<_>>()));
             assert!(matches!(answers, Err(CheckError::NotReserved { .. })), "{verb:?}: {answers:?}");
             assert_eq!(left(&limiter), Some(100), "{verb:?}");

@@ -192,7 +192,7 @@ impl<S: Store> Limiter<S> {
     /// One that is open from the first: where the future that makes it is dropped, it may be
     /// made all the same.
     fn reservation(&self, request: Request<'_>) -> Reservation<S> {
-        let request = Arc::new(OwnedRequest::new(&request.reserves()).or_id(new_id));
+        let request = Arc::new(OwnedRequest::new(&request.into_estimate()).or_id(new_id));
         Reservation { limiter: self.clone(), request, decision: Decision::unlimited(), is_open: true }
     }
 
@@ -214,7 +214,7 @@ impl<S: Store> Limiter<S> {
         request: impl Into<Request<'a>>,
         actual: impl Into<Amounts<'a>>,
     ) -> Result<Decision, CheckError> {
-        self.decide_async(Verb::SETTLE, request.into().settles(actual)).await
+        self.decide_async(Verb::SETTLE, request.into().into_settlement(actual)).await
     }
 
     /// [`release`](Limiter::release) on any store.
@@ -231,7 +231,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub async fn release_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.decide_async(Verb::SETTLE, request.into().releases()).await
+        self.decide_async(Verb::SETTLE, request.into().into_release()).await
     }
 
     /// [`renew`](Limiter::renew) on any store.
