@@ -193,7 +193,7 @@ impl Decision {
     /// ```
     /// use tidegate::{Limit, Limiter, Policy, Request, Rule, Setting};
     ///
-    /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(1)).key(["user"]).override_for(
+    /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(1)).key(["user"]).override_exactly(
     ///     "user",
     ///     "mallory",
     ///     Setting::Blocked,

@@ -54,7 +54,8 @@ fn requests_of_one_key_are_charged_together() {
 
 #[test]
 fn a_request_that_is_blocked_or_wrong_keeps_the_others_from_being_charged() {
-    let rule = Rule::new("api", Limit::per_hour(10)).key(["user"]).override_for("user", "mallory", Setting::Blocked);
+    let rule =
+        Rule::new("api", Limit::per_hour(10)).key(["user"]).override_exactly("user", "mallory", Setting::Blocked);
     let limiter = limiter(rule);
     let user = |name| Request::user(name).cost(3);
     let decisions = limiter.check_all(&[user("alice"), user("mallory")]).expect("answers");

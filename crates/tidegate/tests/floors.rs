@@ -102,8 +102,8 @@ fn refill_after_is_when_more_becomes_available() {
 fn tiers_overrides_and_candidates_keep_back_their_own_share() {
     let rule = rule("10/h")
         .tier("plan", "pro", Limit::per_hour(100))
-        .override_for("plan", "free", Limit::per_hour(4))
-        .override_for("plan", "none", Setting::Unlimited)
+        .override_exactly("plan", "free", Limit::per_hour(4))
+        .override_exactly("plan", "none", Setting::Unlimited)
         .candidate(Limit::per_hour(20));
     let (limiter, _) = limiter(rule);
     let of = |plan| left(&limiter, by("low").with("plan", plan).rule("api"));

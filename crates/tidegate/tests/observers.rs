@@ -98,7 +98,8 @@ fn batches_and_waits_are_observed_too() {
 
 #[test]
 fn a_blocked_request_is_reported_with_the_key_of_the_blocking_rule() {
-    let users = Rule::new("users", Limit::per_hour(5)).key(["user"]).override_for("user", "mallory", Setting::Blocked);
+    let users =
+        Rule::new("users", Limit::per_hour(5)).key(["user"]).override_exactly("user", "mallory", Setting::Blocked);
     let policy = Policy::new()
         .rule(Rule::new("addresses", Limit::per_hour(5)).key(["ip"]))
         .rule(users)

@@ -246,7 +246,7 @@ fn a_waiter_without_a_timeout_sets_no_alarm_in_the_queue() {
 #[test]
 fn a_blocked_request_is_refused_without_waiting() {
     let (limiter, _) = limiter(Limit::per_second(1));
-    let rule = Rule::new("api", Limit::per_second(1)).override_for("user", "mallory", Setting::Blocked);
+    let rule = Rule::new("api", Limit::per_second(1)).override_exactly("user", "mallory", Setting::Blocked);
     limiter.set_policy(rule).expect("a valid policy");
     for timeout in [Duration::ZERO, LONG, Duration::MAX] {
         let outcome = Waiting::new(&limiter, Request::user("mallory"), timeout).poll();
