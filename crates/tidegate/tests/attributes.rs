@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
-use tidegate::explain::Say;
+use tidegate::explain::RuleFinding;
 use tidegate::{
     CheckError, Condition, ConfigError, Event, KeyAttribute, Limit, Limiter, ManualClock, MemoryStore, Missing, Name,
     Observer, Policy, Request, Rule, Setting,
@@ -52,7 +52,10 @@ fn a_missing_key_attribute_is_an_error_that_names_rule_and_attribute_and_charges
         assert!(!limiter.allow(request.clone()));
         let explanation = limiter.explain(request).expect("an explanation");
         let users = &explanation.rules[1];
-        assert!(matches!(&users.say, Say::MissingAttribute { attribute } if attribute == "user"), "{explanation}");
+        assert!(
+            matches!(&users.finding, RuleFinding::MissingAttribute { attribute } if attribute == "user"),
+            "{explanation}"
+        );
     }
     assert_eq!(
         limiter.peek(Request::new("acme").rule("all")).expect("an answer").remaining(),
@@ -235,7 +238,7 @@ fn a_skipped_rule_does_not_block() {
     for anonymous in [Request::new("").with("plan", "none"), Request::new("").with("plan", "none").rule("users")] {
         assert!(limiter.check(anonymous.clone()).expect("an answer").is_unlimited());
         let explanation = limiter.explain(anonymous).expect("an answer");
-        assert!(matches!(explanation.rules[0].say, Say::NoKey { .. }), "{explanation}");
+        assert!(matches!(explanation.rules[0].finding, RuleFinding::NoKey { .. }), "{explanation}");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::explain::Say;
+use tidegate::explain::RuleFinding;
 use tidegate::{
     Amounts, Condition, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule, Setting,
 };
@@ -57,7 +57,7 @@ fn the_rule_for_all_others_can_have_a_candidate() {
     assert_eq!((0..10).filter(|_| limiter.allow("alice")).count(), 6);
     assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 6));
     let explanation = limiter.explain("bob").expect("an answer");
-    let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));
+    let answers = explanation.rules.iter().filter(|rule| matches!(rule.finding, RuleFinding::Answers { .. }));
     assert!(answers.map(|rule| (rule.rule.as_str(), rule.shadow)).eq([("rest", false), ("rest (candidate)", true)]));
 }
 
@@ -70,7 +70,7 @@ fn a_candidate_counts_requests_that_name_its_rule() {
     assert_eq!((0..5).filter(|_| limiter.allow(Request::new("alice").rule("live"))).count(), 5);
     assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 1));
     let explanation = limiter.explain(Request::new("bob").rule("live")).expect("an answer");
-    let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));
+    let answers = explanation.rules.iter().filter(|rule| matches!(rule.finding, RuleFinding::Answers { .. }));
     assert!(answers.map(|rule| rule.rule.as_str()).eq(["live", "live (candidate)"]), "{explanation}");
     assert_eq!(limiter.explain(Request::new("bob").rule("watch")).expect("an answer").rules.len(), 3);
 }

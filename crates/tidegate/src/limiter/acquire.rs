@@ -16,7 +16,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::ask::untold;
+use super::ask::ignore_limits;
 use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::Verb;
@@ -113,7 +113,7 @@ impl<S: Store> Limiter<S> {
         request: impl Into<Request<'a>>,
         timeout: Duration,
     ) -> impl Future<Output = Result<Decision, AcquireError>> {
-        self.acquire_with_limits_async(request, timeout, untold)
+        self.acquire_with_limits_async(request, timeout, ignore_limits)
     }
 
     /// The same, and the limits that made each decision, of which the last is the answer: see

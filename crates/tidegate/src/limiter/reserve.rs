@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::ask::untold;
+use super::ask::ignore_limits;
 use super::{AcquireError, Limiter};
 use crate::blocking;
 use crate::decision::Decision;
@@ -130,7 +130,7 @@ impl<S: Store> Limiter<S> {
         &self,
         request: impl Into<Request<'a>>,
     ) -> impl Future<Output = Result<ReserveOutcome<S>, CheckError>> + Send {
-        self.reserve_with_limits_async(request.into(), untold)
+        self.reserve_with_limits_async(request.into(), ignore_limits)
     }
 
     /// The same, and the limits that made the decision: see [`decide_with_limits_async`](Limiter::decide_with_limits_async).
@@ -248,7 +248,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub async fn renew_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::RENEW, &request.into(), untold).await
+        self.ask(Verb::RENEW, &request.into(), ignore_limits).await
     }
 }
 
