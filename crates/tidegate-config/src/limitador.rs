@@ -281,7 +281,7 @@ impl Rules {
                 }
                 Asks::NotIn(values) => {
                     let rule = rule.when(attribute, Condition::Present);
-                    values.iter().fold(rule, |rule, value| rule.override_for(attribute, value, Setting::Unlimited))
+                    values.iter().fold(rule, |rule, value| rule.override_exactly(attribute, value, Setting::Unlimited))
                 }
                 Asks::NotMatches(_) if list.is_some() => {
                     return Err((place, "a pattern cannot be negated beside a list of values".into()));
@@ -298,7 +298,7 @@ impl Rules {
         }
         if let Some((_, Test { attribute, asks: Asks::In(values), .. })) = list {
             // After those that lift it: of exact values of several attributes, the first counts.
-            rule = values.iter().fold(rule, |rule, value| rule.override_for(attribute, value, self.setting));
+            rule = values.iter().fold(rule, |rule, value| rule.override_exactly(attribute, value, self.setting));
         }
         Ok(rule)
     }

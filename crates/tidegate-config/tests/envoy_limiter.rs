@@ -58,7 +58,7 @@ fn ask_with<S: Store>(
             }
         })
         .collect();
-    block_on(limiter.decide("edge", &asked)).map(|answer| answer.expect("there is a file of the domain"))
+    block_on(limiter.decide_async("edge", &asked)).map(|answer| answer.expect("there is a file of the domain"))
 }
 
 fn parse(text: &str) -> (Vec<(&str, &str)>, Hits) {
@@ -112,7 +112,7 @@ fn an_unknown_descriptor_is_unlimited() {
         let settings: Vec<_> = answer.statuses.iter().map(|status| status.setting).collect();
         assert_eq!(settings, [None, None, Some(Setting::Unlimited)]);
     }
-    let elsewhere = block_on(limiter.decide("elsewhere", &[Descriptor::new(&[("ip", "1")])]));
+    let elsewhere = block_on(limiter.decide_async("elsewhere", &[Descriptor::new(&[("ip", "1")])]));
     assert!(elsewhere.is_ok_and(|answer| answer.is_none()), "no file is about the domain");
 }
 
@@ -204,7 +204,7 @@ fn one_request_may_have_several_limits_of_one_counter() {
     let both = |first: &str, second: &str| {
         let parsed = [parse(first), parse(second)];
         let [file, own] = parsed.each_ref().map(|(entries, hits)| Descriptor::new(entries).hits(*hits));
-        let answer = block_on(limiter.decide("edge", &[file, own.limit(Unit::Minute, 4)])).expect("an answer");
+        let answer = block_on(limiter.decide_async("edge", &[file, own.limit(Unit::Minute, 4)])).expect("an answer");
         let answer = answer.expect("there is a file of the domain");
         (answer.allowed, [answer.statuses[0].remaining, answer.statuses[1].remaining])
     };

@@ -65,7 +65,7 @@ fn requests_pass_or_not_as_the_reference_service_defines_quotas() {
         let chosen: Vec<Kind> = chosen.iter().map(|kind| kinds[*kind]).collect();
         let mut used = vec![0; chosen.len()];
         for _ in 0..4 {
-            let answer = block_on(limiter.decide("edge", &descriptors)).expect("an answer").expect("the domain");
+            let answer = block_on(limiter.decide_async("edge", &descriptors)).expect("an answer").expect("the domain");
             let expected = is_refused_there(&chosen, &used, quotas_for_all);
             assert_eq!(!answer.allowed, expected, "{entries:?} in\n{file}\nafter {used:?}, {quotas_for_all}");
             *(if expected { &mut refused } else { &mut passed }) += 1;

@@ -99,8 +99,9 @@ fn limits_changed_on_redis_count_as_in_memory() {
                 let name = format!("reserved {reserved}");
                 let request = request.id(&name).cost(random.within(0..=6));
                 reserved += 1;
-                let there = block_on(redis.reserve_async(request.clone())).map(Reservation::leave_open);
-                let here = memory.reserve(request).map(Reservation::leave_open);
+                let there = block_on(redis.reserve_async(request.clone()));
+                let there = there.map(|outcome| outcome.made().map(Reservation::leave_open));
+                let here = memory.reserve(request).map(|outcome| outcome.made().map(Reservation::leave_open));
                 assert_eq!(
                     there.map_err(|e| e.to_string()),
                     here.map_err(|e| e.to_string()),
@@ -224,8 +225,12 @@ fn a_charge_of_a_larger_limit_is_settled_as_in_memory() {
             let redis = Limiter::with_store(limit(before), store).expect("a valid policy");
             let memory = Limiter::with_store(limit(before), memory).expect("a valid policy");
             let request = || Request::user("alice").id("call");
-            block_on(redis.reserve_async(request().cost(1_000))).expect("reserved").leave_open();
-            memory.reserve(request().cost(1_000)).expect("reserved").leave_open();
+            block_on(redis.reserve_async(request().cost(1_000)))
+                .expect("an answer")
+                .made()
+                .expect("reserved")
+                .leave_open();
+            memory.reserve(request().cost(1_000)).expect("an answer").made().expect("reserved").leave_open();
             redis.set_policy(limit(after)).expect("a valid policy");
             memory.set_policy(limit(after)).expect("a valid policy");
             clock.advance(Duration::from_millis(pause));
@@ -260,8 +265,8 @@ fn what_a_former_limit_counts_is_settled_as_in_memory() {
         let request = |id: &'static str| Request::user("alice").id(id);
         for id in ["one", "two", "three"] {
             clock.advance(Duration::from_millis(1));
-            block_on(redis.reserve_async(request(id))).expect("reserved").leave_open();
-            memory.reserve(request(id)).expect("reserved").leave_open();
+            block_on(redis.reserve_async(request(id))).expect("an answer").made().expect("reserved").leave_open();
+            memory.reserve(request(id)).expect("an answer").made().expect("reserved").leave_open();
         }
         redis.set_policy(limit(after)).expect("a valid policy");
         memory.set_policy(limit(after)).expect("a valid policy");
@@ -290,8 +295,8 @@ fn permits_are_renewed_after_a_change_as_in_memory() {
         let redis = Limiter::with_store(before, store).expect("a valid policy");
         let memory = Limiter::with_store(before, memory).expect("a valid policy");
         let request = || Request::user("alice").id("job");
-        block_on(redis.reserve_async(request())).expect("reserved").leave_open();
-        memory.reserve(request()).expect("reserved").leave_open();
+        block_on(redis.reserve_async(request())).expect("an answer").made().expect("reserved").leave_open();
+        memory.reserve(request()).expect("an answer").made().expect("reserved").leave_open();
         redis.set_policy(after).expect("a valid policy");
         memory.set_policy(after).expect("a valid policy");
         for _ in 0..9 {
@@ -300,8 +305,8 @@ fn permits_are_renewed_after_a_change_as_in_memory() {
             assert!(there.is_allowed());
             assert_eq!(there, memory.renew(request()).expect("an answer"), "{after}");
         }
-        let there = block_on(redis.reserve_async(request())).expect("known");
-        let here = memory.reserve(request()).expect("known");
+        let there = block_on(redis.reserve_async(request())).expect("an answer").made().expect("known");
+        let here = memory.reserve(request()).expect("an answer").made().expect("known");
         assert_eq!(there.decision(), here.decision(), "{after}");
         there.leave_open();
         here.leave_open();

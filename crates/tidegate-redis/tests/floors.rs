@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use crate::support::{self, RUNTIME, SERVER};
 use tidegate::{
-    Decision, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Priority, Request, Rule, WarmUp,
+    Decision, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, PriorityClasses, Request, Rule, WarmUp,
 };
 use tidegate_redis::{Lease, RedisStore, RefusalCache};
 use tidegate_testkit::{Random, block_on};
 
 const START: u64 = 1_700_000_000_000_000;
 
-fn classes() -> Priority {
-    Priority::by("class")
+fn classes() -> PriorityClasses {
+    PriorityClasses::by("class")
         .class("critical", Floor::NONE)
         .class("normal", Floor::Percent(20))
         .class("low", Floor::Percent(50))
@@ -135,15 +135,19 @@ fn an_id_is_answered_again_though_its_floor_was_raised() {
         assert!(admits(&limiter, request()));
         let again = RUNTIME.block_on(limiter.check_async(request())).expect("an answer");
         assert!(again.is_allowed() && again.is_repeated() && again.remaining() == Some(0), "{limit}");
-        let higher = Priority::by("class").class("low", Floor::Units(5)).class("critical", Floor::NONE);
+        let higher = PriorityClasses::by("class").class("low", Floor::Units(5)).class("critical", Floor::NONE);
         let rule = Rule::new("rule", limit.parse().expect("a limit")).priority(higher.class("other", Floor::Units(9)));
         limiter.set_policy(rule).expect("a valid policy");
         assert!(RUNTIME.block_on(limiter.check_async(request())).is_ok_and(|again| again.is_repeated()), "{limit}");
         let rule = Rule::new("rule", limit.parse().expect("a limit"));
-        let rule = rule.priority(Priority::by("class").class("low", Floor::Units(4)));
+        let rule = rule.priority(PriorityClasses::by("class").class("low", Floor::Units(4)));
         limiter.set_policy(rule).expect("a valid policy");
         assert!(RUNTIME.block_on(limiter.check_async(request())).is_ok_and(|again| again.is_repeated()), "{limit}");
-        let reservation = RUNTIME.block_on(limiter.reserve_async(by("low"))).expect("there is one above the floor");
+        let reservation = RUNTIME
+            .block_on(limiter.reserve_async(by("low")))
+            .expect("an answer")
+            .made()
+            .expect("there is one above the floor");
         let _ = RUNTIME.block_on(reservation.settle_async(3)).expect("settled");
         let peek = RUNTIME.block_on(limiter.peek_async(by("low").cost(0))).expect("an answer");
         assert!(peek.is_allowed() && peek.remaining() == Some(0), "{limit}: what was spent is charged below the floor");

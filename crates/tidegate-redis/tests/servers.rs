@@ -105,7 +105,8 @@ fn works_with_the_least_privileges() {
     assert!(RUNTIME.block_on(limiter.check_async("alice")).expect("an answer").is_allowed());
     // What is given back of the older of two entries is written at the other end of the list.
     let permits = Limiter::with_store(Limit::in_flight(2, GUARD), store).expect("a valid policy");
-    let [first, second] = [(); 2].map(|()| RUNTIME.block_on(permits.reserve_async("bob")).expect("a permit"));
+    let [first, second] =
+        [(); 2].map(|()| RUNTIME.block_on(permits.reserve_async("bob")).expect("an answer").made().expect("a permit"));
     assert!(RUNTIME.block_on(first.renew_async()).expect("an answer").is_allowed());
     for (permit, left) in [(second, 1), (first, 2)] {
         let released = RUNTIME.block_on(permit.release_async()).expect("an answer");
@@ -143,7 +144,7 @@ fn without_a_runtime_of_the_callers() {
     let store = support::builder(&SERVER.url()).build().expect("valid settings");
     let limiter = Limiter::with_store(Limit::per_hour(10), store).expect("a valid policy");
     assert_eq!(block_on(limiter.check_async("alice")).expect("an answer").remaining(), Some(9));
-    assert!(limiter.acquire_blocking("alice", GUARD).is_ok_and(|decision| decision.remaining() == Some(8)));
+    assert!(limiter.acquire("alice", GUARD).is_ok_and(|decision| decision.remaining() == Some(8)));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! never refused. Keys are known by slots; those that share one are taken
 //! together, which only makes them look busier.
 
-use tidegate::{AlgorithmKind, Limit, Micros};
+use tidegate::{Algorithm, Limit, Micros};
 
 /// Slots of all limits together: 32 bytes each.
 pub(crate) const MAX_SLOTS: usize = 1 << 20;
@@ -35,12 +35,12 @@ impl Busy {
         let cell = match limit.algorithm() {
             // A burst is rounded up when it is scaled: by one at most, which
             // drains within a period whatever the count.
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 let drains = (u128::from(limit.capacity()) * u128::from(period)).div_ceil(u128::from(limit.count()));
                 u64::try_from(drains).unwrap_or(u64::MAX).saturating_add(period)
             }
             // The sliding counter looks at two windows.
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => 2 * period,
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => 2 * period,
         };
         Busy { cell, slots: vec![Slot::default(); slots.max(1)] }
     }

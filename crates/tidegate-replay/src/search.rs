@@ -20,7 +20,7 @@ use std::io;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Meter};
-use tidegate::{AlgorithmKind, ConfigError, Key, Limit, ManualClock, MemoryStore};
+use tidegate::{Algorithm, ConfigError, Key, Limit, ManualClock, MemoryStore};
 
 use crate::busy::{Busy, MAX_SLOTS};
 use crate::share::Share;
@@ -174,7 +174,7 @@ impl Gap {
         // What requests in flight would have held is not known by when they came.
         let limit = seen.limit.filter(|limit| !limit.is_in_flight())?;
         let is_even = seen.total_cost == seen.largest_cost.saturating_mul(seen.asked);
-        let is_least = is_even && limit.algorithm() != AlgorithmKind::SlidingCounter;
+        let is_least = is_even && limit.algorithm() != Algorithm::SlidingCounter;
         let (below, above, refuses, busy) = (0, Limit::MAX_COUNT, None, Busy::new(limit, 1));
         Some(Gap { number, limit, allowed: 0, asked: 0, below, above, refuses, is_least, busy })
     }
@@ -235,10 +235,10 @@ pub(crate) fn scaled(limit: Limit, count: u64) -> Option<Limit> {
     let capacity = (u128::from(limit.capacity()) * u128::from(count)).div_ceil(u128::from(limit.count()));
     let capacity = u64::try_from(capacity).ok()?;
     match limit.algorithm() {
-        AlgorithmKind::TokenBucket => scaled.try_burst(capacity).ok(),
-        AlgorithmKind::LeakyBucket => scaled.try_queue(capacity).ok(),
-        AlgorithmKind::FixedWindow if limit.starts_with_first_request() => scaled.try_from_first_request().ok(),
-        AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => Some(scaled),
+        Algorithm::TokenBucket => scaled.try_burst(capacity).ok(),
+        Algorithm::LeakyBucket => scaled.try_queue(capacity).ok(),
+        Algorithm::FixedWindow if limit.starts_with_first_request() => scaled.try_from_first_request().ok(),
+        Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => Some(scaled),
     }
 }
 

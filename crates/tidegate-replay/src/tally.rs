@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate::store::StoreError;
-use tidegate::{Amounts, CheckError, ConfigError, Decision, Reservation, ReserveError};
+use tidegate::{Amounts, CheckError, ConfigError, Decision, Reservation};
 use tidegate::{Key, Limiter, ManualClock, MemoryStore, Name, Policy, Request};
 
 use crate::report::{Broken, UndecidedReport};
@@ -156,10 +155,8 @@ impl Side {
         let (decided, reservation) = match lasts {
             None => (self.limiter.check(request), None),
             Some(lasts) => match self.limiter.reserve(request.lasts(lasts + LONGER)) {
-                Ok(reservation) => (Ok(reservation.decision().clone()), Some(reservation)),
-                Err(ReserveError::Refused(decision)) => (Ok(*decision), None),
-                Err(ReserveError::Check(error)) => (Err(error), None),
-                Err(error) => (Err(CheckError::Store(StoreError::Failed { source: Box::new(error) })), None),
+                Ok(outcome) => (Ok(outcome.decision().clone()), outcome.made()),
+                Err(error) => (Err(error), None),
             },
         };
         let mut seen = store.seen();

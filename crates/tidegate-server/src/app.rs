@@ -200,7 +200,7 @@ impl App {
         tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
     ) -> impl Future<Output = Result<Decision, CheckError>> {
         let began = Instant::now();
-        let decided = self.limiter_for(inline).decide_with_limits(verb, request, tell);
+        let decided = self.limiter_for(inline).decide_with_limits_async(verb, request, tell);
         let timed = decided.inspect_ok(move |decision| self.decided(verb, decision, began));
         timed.inspect_err(|error| self.metrics.failed(error))
     }

@@ -56,14 +56,14 @@ impl Call {
         amounts: impl Iterator<Item = (&'a str, u64)>,
     ) -> Request<'a> {
         match self {
-            Call::Release => request.releases(),
+            Call::Release => request.into_release(),
             Call::Settle => {
                 let actual = cost.map_or_else(Amounts::new, Amounts::from);
-                request.settles(amounts.fold(actual, |actual, (unit, amount)| actual.amount(unit, amount)))
+                request.into_settlement(amounts.fold(actual, |actual, (unit, amount)| actual.amount(unit, amount)))
             }
             Call::Check | Call::Peek | Call::Report | Call::Refund | Call::Reset | Call::Reserve | Call::Renew => {
                 let request = request.cost(cost.unwrap_or(1));
-                let request = if self == Call::Reserve { request.reserves() } else { request };
+                let request = if self == Call::Reserve { request.into_estimate() } else { request };
                 amounts.fold(request, |request, (unit, amount)| request.amount(unit, amount))
             }
         }

@@ -147,7 +147,7 @@ mod tests {
         let limit = Limit::in_flight(3, Duration::from_secs(10));
         let limiter = Limiter::builder(limit).store(store).observer(Arc::clone(&held)).build().unwrap();
         let now = || limiter.store().clock().now();
-        let ask = |id: &'static str| Request::new("alice").id(id).lasts(Duration::from_secs(10)).reserves();
+        let ask = |id: &'static str| Request::new("alice").id(id).lasts(Duration::from_secs(10)).into_estimate();
         for id in ["a", "b", "c", "d"] {
             let _ = limiter.check(ask(id)).unwrap();
             clock.advance(Duration::from_secs(1));
@@ -175,13 +175,13 @@ mod tests {
         let ids = [1, 2, 3].map(|last| format!("{}{last}", "i".repeat(LONG)));
         let key = "k".repeat(LONG);
         for id in &ids {
-            let _ = limiter.check(Request::new(&*key).id(id).reserves()).unwrap();
+            let _ = limiter.check(Request::new(&*key).id(id).into_estimate()).unwrap();
         }
         let seen = held.seen(now(), 2);
         assert_eq!((seen.open, seen.oldest.len()), (3, 2));
         assert!(seen.oldest.iter().all(|held| held.id.len() + held.key.len() < 1_000));
         assert_eq!(allocation_counter::measure(|| drop(held.seen(now(), 0))).count_total, 0);
-        let _ = limiter.release(Request::new(&*key).id(&ids[1]).reserves()).unwrap();
+        let _ = limiter.release(Request::new(&*key).id(&ids[1]).into_estimate()).unwrap();
         assert_eq!(held.seen(now(), 0).open, 2);
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let held = Arc::<Reservations>::default();
         let limiter = Limiter::builder(Limit::per_hour(1_000_000)).observer(Arc::clone(&held)).build().unwrap();
         for number in 0..2 * PARTS * MAX_PER_PART {
-            let _ = limiter.check(Request::new(number as u64).id(&number.to_string()).reserves()).unwrap();
+            let _ = limiter.check(Request::new(number as u64).id(&number.to_string()).into_estimate()).unwrap();
         }
         let seen = held.seen(limiter.store().clock().now(), 0);
         assert_eq!(seen.open, (PARTS * MAX_PER_PART) as u64);

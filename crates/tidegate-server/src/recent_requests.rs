@@ -253,7 +253,8 @@ mod tests {
     #[test]
     fn a_reservation_has_the_end_that_it_had() {
         let (recent, limiter, clock) = kept(10, 1);
-        let reserve = |id| limiter.reserve(Request::new("alice").id(id).lasts(Duration::from_secs(60))).unwrap();
+        let request = |id| Request::new("alice").id(id).lasts(Duration::from_secs(60));
+        let reserve = |id| limiter.reserve(request(id)).unwrap().made().unwrap();
         clock.set(Micros::new(1_000_000));
         let (first, second) = (reserve("one"), reserve("two"));
         clock.set(Micros::new(3_000_000));

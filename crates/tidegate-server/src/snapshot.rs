@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate::store::memory::{Builder, SnapshotError};
-use tidegate::{ConfigError, MemoryStore};
+use tidegate::store::memory::SnapshotError;
+use tidegate::{ConfigError, MemoryStore, MemoryStoreBuilder};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::{debug, error};
 
@@ -56,7 +56,7 @@ pub enum StatesError {
 
 /// A store with the states of the file, or a fresh one if there is none yet.
 /// Where none could be written in the end, that is said now.
-pub(crate) fn restore(builder: Builder, path: Option<&Path>) -> Result<MemoryStore, StatesError> {
+pub(crate) fn restore(builder: MemoryStoreBuilder, path: Option<&Path>) -> Result<MemoryStore, StatesError> {
     let Some(path) = path else { return Ok(builder.build()?) };
     let tried = beside(path, UNFINISHED);
     let written = private(&tried).and_then(|_| fs::remove_file(&tried));

@@ -12,7 +12,7 @@ mod svg;
 #[cfg(feature = "png")]
 pub use self::png::PngError;
 
-use tidegate::{AlgorithmKind, Micros};
+use tidegate::{Algorithm, Micros};
 
 use crate::report::{Outcome, Report};
 use crate::series::nice_times;
@@ -392,7 +392,7 @@ fn spaced(time: &str) -> String {
 /// The ink of what is beyond the count: a bucket admits its burst by design, others should not.
 fn beyond(outcome: &Outcome, others: Ink, bucket: Ink) -> Ink {
     match outcome.limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => bucket,
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket,
         _ => others,
     }
 }

@@ -1,6 +1,6 @@
 //! What a simulation has shown.
 
-use tidegate::{AlgorithmKind, Floor, Limit, Micros};
+use tidegate::{Algorithm, Floor, Limit, Micros};
 
 use crate::measure::{Count, Flow};
 use crate::series::Bin;
@@ -96,12 +96,12 @@ impl Outcome {
 
 /// What people call an algorithm.
 #[must_use]
-pub fn name(algorithm: AlgorithmKind) -> &'static str {
+pub fn name(algorithm: Algorithm) -> &'static str {
     match algorithm {
-        AlgorithmKind::TokenBucket => "token bucket",
-        AlgorithmKind::LeakyBucket => "leaky bucket",
-        AlgorithmKind::FixedWindow => "fixed window",
-        AlgorithmKind::SlidingLog => "sliding log",
-        AlgorithmKind::SlidingCounter => "sliding counter",
+        Algorithm::TokenBucket => "token bucket",
+        Algorithm::LeakyBucket => "leaky bucket",
+        Algorithm::FixedWindow => "fixed window",
+        Algorithm::SlidingLog => "sliding log",
+        Algorithm::SlidingCounter => "sliding counter",
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, ConfigError, Limit, Micros};
+use tidegate::{Algorithm, ConfigError, Limit, Micros};
 
 use crate::traffic::{Traffic, TrafficError};
 use crate::words::print_time;
@@ -166,21 +166,21 @@ impl Scenario {
 /// # Errors
 /// As [`Limit::try_new`], of numbers that one algorithm takes and another does not.
 pub fn every_algorithm(limit: Limit) -> Result<Vec<Limit>, ConfigError> {
-    AlgorithmKind::ALL.into_iter().map(|algorithm| with_algorithm(limit, algorithm)).collect()
+    Algorithm::ALL.into_iter().map(|algorithm| with_algorithm(limit, algorithm)).collect()
 }
 
 /// The same numbers under another algorithm.
 ///
 /// # Errors
 /// As [`every_algorithm`].
-pub fn with_algorithm(limit: Limit, algorithm: AlgorithmKind) -> Result<Limit, ConfigError> {
+pub fn with_algorithm(limit: Limit, algorithm: Algorithm) -> Result<Limit, ConfigError> {
     if limit.algorithm() == algorithm {
         return Ok(limit);
     }
     let other = Limit::try_new(algorithm, limit.count(), limit.period())?;
     match algorithm {
-        AlgorithmKind::TokenBucket => other.try_burst(limit.capacity()),
-        AlgorithmKind::LeakyBucket => other.try_queue(limit.capacity()),
-        AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => Ok(other),
+        Algorithm::TokenBucket => other.try_burst(limit.capacity()),
+        Algorithm::LeakyBucket => other.try_queue(limit.capacity()),
+        Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => Ok(other),
     }
 }

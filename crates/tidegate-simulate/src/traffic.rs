@@ -52,7 +52,7 @@ use crate::words::Rate;
 /// poisson 2/s cost 400 actual 100..900 lasting 1s..5s
 /// ```
 /// Requests with a floor are a class that leaves so much of the limit to others, as by
-/// [`tidegate::Priority`]. Where there are several floors, each has outcomes of its own:
+/// [`tidegate::PriorityClasses`]. Where there are several floors, each has outcomes of its own:
 ///
 /// ```text
 /// poisson 30/s floor 50% + poisson 5/s

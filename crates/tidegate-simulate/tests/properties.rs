@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::kernel::Verdict;
-use tidegate::{AlgorithmKind, Limit, Limiter, ManualClock, MemoryStore, Micros, Request};
+use tidegate::{Algorithm, Limit, Limiter, ManualClock, MemoryStore, Micros, Request};
 use tidegate_simulate::{Arrival, Decided, Scenario, ScenarioError, Traffic, every_algorithm};
 
 /// One request as a limit saw it.
@@ -199,12 +199,12 @@ proptest! {
             let (count, capacity) = (outcome.limit.count(), outcome.limit.capacity());
             let worst = outcome.flow.worst_window.units;
             match outcome.limit.algorithm() {
-                AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+                Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                     prop_assert!(worst <= capacity + count && outcome.flow.burst <= capacity);
                 }
-                AlgorithmKind::FixedWindow => prop_assert!(worst <= 2 * count),
-                AlgorithmKind::SlidingLog => prop_assert!(worst <= count),
-                AlgorithmKind::SlidingCounter => prop_assert!(worst <= 2 * count && outcome.flow.burst <= count + 1),
+                Algorithm::FixedWindow => prop_assert!(worst <= 2 * count),
+                Algorithm::SlidingLog => prop_assert!(worst <= count),
+                Algorithm::SlidingCounter => prop_assert!(worst <= 2 * count && outcome.flow.burst <= count + 1),
             }
         }
     }

@@ -61,9 +61,9 @@ proptest! {
             }
             clock.set(arrival.at);
             for (index, (limiter, verdict)) in limiters.iter().zip(answer.verdicts).enumerate() {
-                let reserved = limiter.reserve(Request::new(u64::from(arrival.client)).cost(arrival.cost));
-                prop_assert_eq!(reserved.is_ok(), verdict.allowed, "at {}", arrival.at);
-                if let Ok(reservation) = reserved {
+                let outcome = limiter.reserve(Request::new(u64::from(arrival.client)).cost(arrival.cost)).unwrap();
+                prop_assert_eq!(outcome.decision().is_allowed(), verdict.allowed, "at {}", arrival.at);
+                if let Some(reservation) = outcome.made() {
                     prop_assert_eq!(reservation.decision().remaining(), Some(verdict.remaining));
                     open.insert((arrival.at.saturating_add(arrival.lasts.unwrap()), arrival, number * 7 + index), reservation);
                 }

@@ -15,7 +15,7 @@ use std::fmt;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Meter, Store};
-use tidegate::{AlgorithmKind, Key, Limit, ManualClock, Micros, Name};
+use tidegate::{Algorithm, Key, Limit, ManualClock, Micros, Name};
 
 use self::shrink::Case;
 use self::traffic::{Mood, Subject};
@@ -28,7 +28,7 @@ use crate::trace::Trace;
 #[derive(Clone, Copy, Debug)]
 pub struct Differential<'a> {
     /// The algorithms to choose limits from.
-    pub algorithms: &'a [AlgorithmKind],
+    pub algorithms: &'a [Algorithm],
     /// How many decisions to compare, at the least.
     pub decisions: u64,
     /// What the random choices start from.
@@ -142,7 +142,7 @@ struct Setting {
 const RULES: [Name; 3] = [Name::literal("first"), Name::literal("second"), Name::literal("third")];
 
 impl Setting {
-    fn new(random: &mut Random, algorithms: &[AlgorithmKind]) -> Setting {
+    fn new(random: &mut Random, algorithms: &[Algorithm]) -> Setting {
         let rules = &RULES[..random.within(1..=3) as usize];
         let meter = |rule: &Name| Meter::new(rule.clone(), limits::limit(random, algorithms));
         let meters = rules.iter().map(meter).collect();

@@ -19,7 +19,7 @@ use std::fmt;
 
 use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::Check;
-use tidegate::{AlgorithmKind, Calendar, Key, Limit, Micros, Name};
+use tidegate::{Algorithm, Calendar, Key, Limit, Micros, Name};
 
 use self::bucket::Bucket;
 use self::counter::Counter;
@@ -348,7 +348,7 @@ impl Moment<'_> {
 /// The numbers of a limit.
 #[derive(Debug)]
 struct Terms {
-    algorithm: AlgorithmKind,
+    algorithm: Algorithm,
     count: i128,
     capacity: i128,
     /// The most that can be used, debt included.
@@ -379,7 +379,7 @@ impl Terms {
             period,
             period_in_micros: micros(limit.period()),
             rate: Ratio::new(count, period),
-            queues: limit.algorithm() == AlgorithmKind::LeakyBucket,
+            queues: limit.algorithm() == Algorithm::LeakyBucket,
             from_first: limit.starts_with_first_request(),
             calendar: limit.resets_by(),
         }
@@ -391,10 +391,10 @@ impl Terms {
 
     fn fresh(&self) -> Box<dyn Account> {
         match self.algorithm {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => Box::new(Bucket::fresh()),
-            AlgorithmKind::FixedWindow => Box::new(Fixed::fresh()),
-            AlgorithmKind::SlidingLog => Box::new(Log::fresh()),
-            AlgorithmKind::SlidingCounter => Box::new(Counter::fresh()),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => Box::new(Bucket::fresh()),
+            Algorithm::FixedWindow => Box::new(Fixed::fresh()),
+            Algorithm::SlidingLog => Box::new(Log::fresh()),
+            Algorithm::SlidingCounter => Box::new(Counter::fresh()),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Store, StoreError};
-use tidegate::{AlgorithmKind, Clock, ManualClock, Micros};
+use tidegate::{Algorithm, Clock, ManualClock, Micros};
 use tidegate_testkit::{Differential, OracleStore, Reproduction};
 
 /// What is wrong with a store.
@@ -63,7 +63,7 @@ fn every_planted_defect_is_found_and_shown_by_a_short_trace() {
         }),
     ];
     for (name, defect) in defects {
-        for algorithm in AlgorithmKind::ALL {
+        for algorithm in Algorithm::ALL {
             let store = || {
                 let clock = ManualClock::default();
                 (Defective { right: OracleStore::new(clock.clone()), defect }, clock)

@@ -26,7 +26,7 @@ pub(crate) struct Call<'q> {
 
 /// An owned call, for settling after the request is gone.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct OwnedCall {
     key: Value<'static>,
     attributes: Vec<Option<Value<'static>>>,
     cost: u64,
@@ -34,17 +34,17 @@ pub(crate) struct Kept {
     id: Option<Box<str>>,
 }
 
-impl Kept {
+impl OwnedCall {
     pub(crate) fn call(&self) -> Call<'_> {
-        let Kept { key, attributes, cost, amounts, id } = self;
+        let OwnedCall { key, attributes, cost, amounts, id } = self;
         Call { key, attributes, cost: *cost, amounts, id: id.as_deref() }
     }
 }
 
 impl<'q> Call<'q> {
-    pub(crate) fn keep(&self) -> Kept {
+    pub(crate) fn keep(&self) -> OwnedCall {
         let keep = |value: &Value<'_>| value.clone().into_owned();
-        Kept {
+        OwnedCall {
             key: keep(self.key),
             attributes: self.attributes.iter().map(|value| value.as_ref().map(keep)).collect(),
             cost: self.cost,

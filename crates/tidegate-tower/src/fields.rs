@@ -16,7 +16,7 @@ use tidegate::store::{Check, Meter};
 use tidegate::{Decision, Limit};
 
 pub use crate::line::MAX_INTEGER;
-use crate::line::{Line, Padding};
+use crate::line::{HeaderLine, Padding};
 use read::report_in;
 pub(crate) use read::{Report, report_of, retry_after_of};
 
@@ -71,7 +71,7 @@ pub fn rate_limit_fields(decision: &Decision, limits: &[Check<'_>]) -> Vec<(&'st
     if decision.is_unlimited() || decision.is_blocked() {
         return Vec::new();
     }
-    let (mut pairs, mut policies) = (Vec::with_capacity(3), Line::new());
+    let (mut pairs, mut policies) = (Vec::with_capacity(3), HeaderLine::new());
     if !decision.is_allowed() {
         pairs.push(("retry-after", retry_after(decision).to_string()));
     }
@@ -158,8 +158,8 @@ impl QuotaStatus<'_> {
     }
 
     #[inline]
-    fn line(&self) -> Line {
-        let mut line = Line::new();
+    fn line(&self) -> HeaderLine {
+        let mut line = HeaderLine::new();
         match self.name {
             Some(name) => line.bytes(name),
             None => line.quoted(self.decision.rule().as_str()),
@@ -181,7 +181,7 @@ impl QuotaStatus<'_> {
         match style {
             HeaderStyle::Draft10 => {}
             HeaderStyle::Draft7 => {
-                let mut line = Line::new();
+                let mut line = HeaderLine::new();
                 line.text("limit=").number(limit).text(", remaining=").number(remaining);
                 line.text(", reset=").number(self.reset_in());
                 line.to_header().into_iter().for_each(|line| add(RATELIMIT, line));
@@ -203,7 +203,7 @@ impl QuotaStatus<'_> {
     }
 
     fn old_policy(&self) -> Option<HeaderValue> {
-        let mut line = Line::new();
+        let mut line = HeaderLine::new();
         line.number(self.capacity());
         if let Some(limit) = self.decision.limit().filter(|limit| !limit.is_in_flight() && !limit.is_by_calendar()) {
             line.text(";w=").number(window(&limit));
@@ -276,7 +276,7 @@ fn is_tighter(own: Option<Report>, headers: &HeaderMap) -> bool {
 }
 
 /// Adds a policy to the list of a `RateLimit-Policy`.
-pub(crate) fn write_policy(line: &mut Line, meter: &Meter, partition: Option<&[u8; 8]>) {
+pub(crate) fn write_policy(line: &mut HeaderLine, meter: &Meter, partition: Option<&[u8; 8]>) {
     if !line.as_bytes().is_empty() {
         line.text(", ");
     }
@@ -301,7 +301,7 @@ pub(crate) fn write_policy(line: &mut Line, meter: &Meter, partition: Option<&[u
     }
 }
 
-fn write_partition(line: &mut Line, partition: &[u8; 8]) {
+fn write_partition(line: &mut HeaderLine, partition: &[u8; 8]) {
     line.text(";pk=:").base64(partition, Padding::Equals).text(":");
 }
 
@@ -320,7 +320,7 @@ fn retry_after(decision: &Decision) -> u64 {
 /// percent-encoded.
 #[must_use]
 pub fn quoted(name: &str) -> String {
-    Line::new().quoted(name).to_text()
+    HeaderLine::new().quoted(name).to_text()
 }
 
 /// The seconds in which the quota comes round; at least one.

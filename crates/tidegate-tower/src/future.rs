@@ -13,11 +13,11 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use crate::answers::{Answers, refuse};
-use crate::call::{Admission, AdmissionResult, Kept, Refused};
+use crate::call::{Admission, AdmissionResult, OwnedCall, Refused};
 use crate::fields::Fields;
 use crate::gate::{Gate, Later, Sleep};
 use crate::hold::Hold;
-use crate::settle::{Outcome, Settlement};
+use crate::settle::{ResponseHead, Settlement};
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit).
@@ -64,7 +64,7 @@ struct Waiting<S, B> {
 }
 
 enum Stage {
-    Asking { answer: Later<AdmissionResult>, call: Option<Arc<Kept>>, gate: Arc<Gate> },
+    Asking { answer: Later<AdmissionResult>, call: Option<Arc<OwnedCall>>, gate: Arc<Gate> },
     Delayed { sleep: Sleep, after: After },
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Holding {
 /// A charge that the response may correct, and what it tells if it does not.
 pub(crate) struct Unsettled {
     gate: Arc<Gate>,
-    call: Arc<Kept>,
+    call: Arc<OwnedCall>,
     /// Whether there is anything to be given back.
     is_charged: bool,
     fields: Option<Fields>,
@@ -112,7 +112,7 @@ impl<S: Service<Request<B>>, B, A> ResponseFuture<S, B, A> {
 
     pub(crate) fn asking(
         answer: Later<AdmissionResult>,
-        call: Option<Arc<Kept>>,
+        call: Option<Arc<OwnedCall>>,
         gate: Arc<Gate>,
         service: S,
         request: Request<B>,
@@ -220,7 +220,7 @@ impl After {
     /// What follows from an admission: a kept call is to be settled,
     /// unless that was done before.
     #[inline]
-    pub(crate) fn new(gate: &Arc<Gate>, admission: Admission, call: Option<Arc<Kept>>) -> After {
+    pub(crate) fn new(gate: &Arc<Gate>, admission: Admission, call: Option<Arc<OwnedCall>>) -> After {
         let Admission { delay: _, is_repeated, is_degraded, fields, hold } = admission;
         if hold.is_some() {
             return After::Hold(Box::new(Holding { hold, fields }));
@@ -241,11 +241,13 @@ impl Unsettled {
         let Unsettled { gate, call, is_charged, fields: _ } = self;
         let settle = gate.settings.settle.as_ref()?;
         let nothing = HeaderMap::new();
-        let outcome = match result {
-            Ok(response) => Outcome { status: response.status(), headers: response.headers(), size: size_of(response) },
-            Err(_) => Outcome { status: StatusCode::INTERNAL_SERVER_ERROR, headers: &nothing, size: None },
+        let head = match result {
+            Ok(response) => {
+                ResponseHead { status: response.status(), headers: response.headers(), size: size_of(response) }
+            }
+            Err(_) => ResponseHead { status: StatusCode::INTERNAL_SERVER_ERROR, headers: &nothing, size: None },
         };
-        match settle(outcome) {
+        match settle(head) {
             Settlement::Keep | Settlement::Charge(0) => None,
             // The store may be back, and would give back what others were charged.
             Settlement::Refund if !is_charged => None,

@@ -17,7 +17,7 @@ use tidegate::store::{self, Check, Store};
 use tidegate::{CheckError, Clock, Decision, Limiter, MemoryStore, Micros, Policy, Request};
 
 use self::told::OnlyPolicy;
-use crate::call::{Admission, AdmissionResult, Call, Kept, Refused, answer};
+use crate::call::{Admission, AdmissionResult, Call, OwnedCall, Refused, answer};
 use crate::fields::Fields;
 use crate::head::{Head, Text, Value};
 use crate::settings::{Keyless, Settings};
@@ -45,14 +45,14 @@ enum AtOnce {
 
 /// What came of asking: most requests go straight on, and their responses have
 /// something to tell.
-pub(crate) type Asked = Result<Option<Fields>, Detour>;
+pub(crate) type GateResult = Result<Option<Fields>, Detour>;
 
 /// What keeps a request from going straight on.
 pub(crate) enum Detour {
     Refused(Box<Refused>),
     /// It may pass, but not yet, or there is more to do when the response is there.
-    Admitted(Box<Admission>, Option<Arc<Kept>>),
-    Later(Later<AdmissionResult>, Option<Arc<Kept>>),
+    Admitted(Box<Admission>, Option<Arc<OwnedCall>>),
+    Later(Later<AdmissionResult>, Option<Arc<OwnedCall>>),
 }
 
 /// The key that requests without one share: it has no parts at all, so no caller's value equals it.
@@ -82,7 +82,7 @@ impl Gate {
 
     /// Asks about a request.
     #[inline]
-    pub(crate) fn ask(self: &Arc<Self>, head: Head<'_>) -> Asked {
+    pub(crate) fn ask(self: &Arc<Self>, head: Head<'_>) -> GateResult {
         let settings = &self.settings;
         let key = (settings.key)(head);
         let key = match (&key, settings.keyless) {
@@ -101,7 +101,7 @@ impl Gate {
 
     /// Decides a call, and keeps it if it is to be settled.
     #[inline]
-    fn put(self: &Arc<Self>, call: &Call<'_>) -> Asked {
+    fn put(self: &Arc<Self>, call: &Call<'_>) -> GateResult {
         let Some(at_once) = &self.at_once else {
             return Err(self.ask_later(call));
         };
@@ -139,7 +139,7 @@ impl Gate {
     }
 
     /// Corrects a charge; what is to be told of it thereafter.
-    pub(crate) fn settle(self: &Arc<Self>, call: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
+    pub(crate) fn settle(self: &Arc<Self>, call: Arc<OwnedCall>, settlement: Settlement) -> Later<Option<Fields>> {
         self.any.settle(Arc::clone(self), call, settlement)
     }
 
@@ -189,30 +189,30 @@ impl AtOnce {
 }
 
 trait AnyLimiter: Send + Sync {
-    fn ask(&self, gate: Arc<Gate>, call: Arc<Kept>) -> Later<AdmissionResult>;
-    fn reserve(&self, gate: Arc<Gate>, call: Arc<Kept>, lasts: Duration) -> Later<AdmissionResult>;
-    fn settle(&self, gate: Arc<Gate>, call: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>>;
+    fn ask(&self, gate: Arc<Gate>, call: Arc<OwnedCall>) -> Later<AdmissionResult>;
+    fn reserve(&self, gate: Arc<Gate>, call: Arc<OwnedCall>, lasts: Duration) -> Later<AdmissionResult>;
+    fn settle(&self, gate: Arc<Gate>, call: Arc<OwnedCall>, settlement: Settlement) -> Later<Option<Fields>>;
     fn policy(&self) -> Policy;
     fn clock(&self) -> &dyn Clock;
 }
 
 impl<S: Store> AnyLimiter for Limiter<S> {
-    fn ask(&self, gate: Arc<Gate>, call: Arc<Kept>) -> Later<AdmissionResult> {
+    fn ask(&self, gate: Arc<Gate>, call: Arc<OwnedCall>) -> Later<AdmissionResult> {
         let limiter = self.clone();
         Box::pin(async move {
             let (call, mut text) = (call.call(), Text::default());
             let (request, mut fields) = (call.request(&gate.settings, &mut text), None);
             let tell = |decision: &Decision, limits: &[Check<'_>]| fields = gate.fields(decision, limits);
-            let decided = limiter.decide_with_limits(Verb::Charge, request, tell).await;
+            let decided = limiter.decide_with_limits_async(Verb::Charge, request, tell).await;
             answer(decided, fields)
         })
     }
 
-    fn reserve(&self, gate: Arc<Gate>, call: Arc<Kept>, lasts: Duration) -> Later<AdmissionResult> {
+    fn reserve(&self, gate: Arc<Gate>, call: Arc<OwnedCall>, lasts: Duration) -> Later<AdmissionResult> {
         Box::pin(reserved::reserve(self.clone(), gate, call, lasts))
     }
 
-    fn settle(&self, gate: Arc<Gate>, call: Arc<Kept>, settlement: Settlement) -> Later<Option<Fields>> {
+    fn settle(&self, gate: Arc<Gate>, call: Arc<OwnedCall>, settlement: Settlement) -> Later<Option<Fields>> {
         let limiter = self.clone();
         Box::pin(async move {
             let (call, mut text) = (call.call(), Text::default());
@@ -221,7 +221,7 @@ impl<S: Store> AnyLimiter for Limiter<S> {
             match settlement {
                 Settlement::Keep => {}
                 // What cannot be given back stays charged: against the caller, as always.
-                Settlement::Refund => drop(limiter.decide_with_limits(Verb::Refund, request, tell).await),
+                Settlement::Refund => drop(limiter.decide_with_limits_async(Verb::Refund, request, tell).await),
                 Settlement::Charge(cost) => {
                     let request = request.in_addition();
                     // The amounts have been charged.
@@ -256,7 +256,7 @@ async fn charge_up_to<S: Store>(
     // No more than `most` is left to be charged, and `next` is tried.
     let (mut most, mut next) = (cost, cost);
     for _ in 0..ATTEMPTS {
-        match limiter.decide_with_limits(Verb::Charge, request.clone().cost(next), &mut tell).await {
+        match limiter.decide_with_limits_async(Verb::Charge, request.clone().cost(next), &mut tell).await {
             Ok(decision) if decision.is_allowed() => {
                 most -= next;
                 next = if decision.remaining() == Some(0) { 0 } else { most.div_ceil(2) };

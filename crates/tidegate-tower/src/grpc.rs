@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
-use crate::line::{Line, Padding};
+use crate::line::{HeaderLine, Padding};
 use crate::refusal::{Reason, Refusal};
 
 /// The codes of gRPC that refusals have.
@@ -35,15 +35,15 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 pub(crate) fn response<B: Default>(refusal: &Refusal) -> Response<B> {
     let mut response = Response::new(B::default());
     let code = code_of(refusal);
-    let mut insert = |name: HeaderName, line: &Line| {
+    let mut insert = |name: HeaderName, line: &HeaderLine| {
         if let Some(value) = line.to_header() {
             response.headers_mut().insert(name, value);
         }
     };
-    insert(HeaderName::from_static("grpc-status"), Line::new().number(code as u64));
-    insert(HeaderName::from_static("grpc-message"), Line::new().percent_encoded(refusal.title()));
+    insert(HeaderName::from_static("grpc-status"), HeaderLine::new().number(code as u64));
+    insert(HeaderName::from_static("grpc-message"), HeaderLine::new().percent_encoded(refusal.title()));
     let details = status(code, refusal);
-    insert(HeaderName::from_static("grpc-status-details-bin"), Line::new().base64(&details, Padding::None));
+    insert(HeaderName::from_static("grpc-status-details-bin"), HeaderLine::new().base64(&details, Padding::None));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }

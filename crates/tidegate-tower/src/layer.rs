@@ -20,7 +20,7 @@ use crate::head::{Head, Value};
 use crate::refusal::Refusal;
 use crate::service::RateLimit;
 use crate::settings::{Keyless, Settings, http_attributes};
-use crate::settle::{Outcome, Settlement};
+use crate::settle::{ResponseHead, Settlement};
 
 /// Limits the requests of a service.
 ///
@@ -235,7 +235,7 @@ impl<A> RateLimitLayer<A> {
 
     /// What the response makes of the charge: see [`settle`](crate::settle). A
     /// request whose client went away stays charged.
-    pub fn settle(mut self, settle: impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static) -> Self {
+    pub fn settle(mut self, settle: impl Fn(ResponseHead<'_>) -> Settlement + Send + Sync + 'static) -> Self {
         self.settings_mut().settle = Some(Arc::new(settle));
         self
     }

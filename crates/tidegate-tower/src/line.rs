@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 /// Text that moves to the heap only when it outgrows the buffer.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct HeaderLine {
     buffer: [u8; ROOM],
     length: usize,
     heap: Vec<u8>,
@@ -16,18 +16,18 @@ const ROOM: usize = 96;
 /// The largest integer of a structured field: 15 digits.
 pub const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-impl Line {
-    pub(crate) fn new() -> Line {
-        Line { buffer: [0; ROOM], length: 0, heap: Vec::new() }
+impl HeaderLine {
+    pub(crate) fn new() -> HeaderLine {
+        HeaderLine { buffer: [0; ROOM], length: 0, heap: Vec::new() }
     }
 
     #[inline]
-    pub(crate) fn text(&mut self, text: &str) -> &mut Line {
+    pub(crate) fn text(&mut self, text: &str) -> &mut HeaderLine {
         self.bytes(text.as_bytes())
     }
 
     #[inline]
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Line {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut HeaderLine {
         let room = self.buffer.get_mut(self.length..self.length + bytes.len());
         match room.filter(|_| self.heap.is_empty()) {
             Some(room) => {
@@ -40,7 +40,7 @@ impl Line {
     }
 
     #[cold]
-    fn outgrow(&mut self, bytes: &[u8]) -> &mut Line {
+    fn outgrow(&mut self, bytes: &[u8]) -> &mut HeaderLine {
         if self.heap.is_empty() {
             self.heap.extend_from_slice(&self.buffer[..self.length]);
         }
@@ -50,7 +50,7 @@ impl Line {
 
     /// A number, or the largest that fields can have.
     #[inline]
-    pub(crate) fn number(&mut self, number: u64) -> &mut Line {
+    pub(crate) fn number(&mut self, number: u64) -> &mut HeaderLine {
         if number < 10 {
             return self.bytes(&[b'0' + number as u8]);
         }
@@ -59,7 +59,7 @@ impl Line {
 
     /// A string of a structured field. What such strings cannot have is
     /// percent-encoded.
-    pub(crate) fn quoted(&mut self, text: &str) -> &mut Line {
+    pub(crate) fn quoted(&mut self, text: &str) -> &mut HeaderLine {
         self.text("\"");
         let is_plain = |byte: &u8| matches!(byte, 0x20..0x7f) && !matches!(byte, b'"' | b'\\');
         if text.as_bytes().iter().all(is_plain) {
@@ -78,7 +78,7 @@ impl Line {
     }
 
     /// Text as it is in the message of a gRPC status.
-    pub(crate) fn percent_encoded(&mut self, text: &str) -> &mut Line {
+    pub(crate) fn percent_encoded(&mut self, text: &str) -> &mut HeaderLine {
         for byte in text.bytes() {
             match byte {
                 b'%' => self.bytes(&percent(byte)),
@@ -89,7 +89,7 @@ impl Line {
         self
     }
 
-    pub(crate) fn base64(&mut self, bytes: &[u8], padding: Padding) -> &mut Line {
+    pub(crate) fn base64(&mut self, bytes: &[u8], padding: Padding) -> &mut HeaderLine {
         const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         for group in bytes.chunks(3) {
             let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
@@ -134,8 +134,8 @@ fn percent(byte: u8) -> [u8; 3] {
 mod tests {
     use super::*;
 
-    fn written(write: impl FnOnce(&mut Line) -> &mut Line) -> String {
-        let mut line = Line::new();
+    fn written(write: impl FnOnce(&mut HeaderLine) -> &mut HeaderLine) -> String {
+        let mut line = HeaderLine::new();
         String::from_utf8(write(&mut line).as_bytes().to_vec()).expect("text")
     }
 

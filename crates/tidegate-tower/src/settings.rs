@@ -12,13 +12,13 @@ use crate::fields::HeaderStyle;
 use crate::head::{Head, Value};
 use crate::partition::Secret;
 use crate::refusal::Refusal;
-use crate::settle::{Outcome, Settlement};
+use crate::settle::{ResponseHead, Settlement};
 
 pub(crate) type Extract = Arc<dyn for<'r> Fn(Head<'r>) -> Option<Value<'r>> + Send + Sync>;
 pub(crate) type CostFn = Arc<dyn Fn(Head<'_>) -> u64 + Send + Sync>;
 pub(crate) type AmountFn = Arc<dyn Fn(Head<'_>) -> Option<u64> + Send + Sync>;
 pub(crate) type RespondFn = Arc<dyn Fn(&Refusal) -> Response<String> + Send + Sync>;
-pub(crate) type SettleFn = Arc<dyn Fn(Outcome<'_>) -> Settlement + Send + Sync>;
+pub(crate) type SettleFn = Arc<dyn Fn(ResponseHead<'_>) -> Settlement + Send + Sync>;
 
 /// What becomes of a request without a key: the client's address is unknown,
 /// or the header is missing.

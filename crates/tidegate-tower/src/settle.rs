@@ -21,13 +21,13 @@ pub enum Settlement {
 /// A response, as far as a settlement needs it. A service that fails without
 /// one is taken for the status 500.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'r> {
+pub struct ResponseHead<'r> {
     pub(crate) status: StatusCode,
     pub(crate) headers: &'r HeaderMap,
     pub(crate) size: Option<u64>,
 }
 
-impl<'r> Outcome<'r> {
+impl<'r> ResponseHead<'r> {
     /// The status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -57,28 +57,28 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// Only failures count: attempts to log in, for example. A call of gRPC fails
 /// by its own status if that is in the headers, which is where it is unless
 /// messages came before it.
-pub fn only_failures() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
-    |outcome| {
-        let failed = outcome.status.is_client_error() || outcome.status.is_server_error();
-        if failed || outcome.is_failed_call() { Settlement::Keep } else { Settlement::Refund }
+pub fn only_failures() -> impl Fn(ResponseHead<'_>) -> Settlement + Send + Sync + 'static {
+    |head| {
+        let failed = head.status.is_client_error() || head.status.is_server_error();
+        if failed || head.is_failed_call() { Settlement::Keep } else { Settlement::Refund }
     }
 }
 
 /// Only 2xx counts, and of the calls of gRPC those that have not
 /// [failed](only_failures).
-pub fn only_successes() -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
-    |outcome| {
-        let succeeded = outcome.status.is_success() && !outcome.is_failed_call();
+pub fn only_successes() -> impl Fn(ResponseHead<'_>) -> Settlement + Send + Sync + 'static {
+    |head| {
+        let succeeded = head.status.is_success() && !head.is_failed_call();
         if succeeded { Settlement::Keep } else { Settlement::Refund }
     }
 }
 
 /// A response costs one unit for every so many bytes, and at least the one
-/// that its request cost; a stream of unknown [size](Outcome::size), no
+/// that its request cost; a stream of unknown [size](ResponseHead::size), no
 /// more than that.
-pub fn by_size(bytes_per_unit: u64) -> impl Fn(Outcome<'_>) -> Settlement + Send + Sync + 'static {
-    move |outcome| {
-        let units = outcome.size.unwrap_or(0).div_ceil(bytes_per_unit.max(1));
+pub fn by_size(bytes_per_unit: u64) -> impl Fn(ResponseHead<'_>) -> Settlement + Send + Sync + 'static {
+    move |head| {
+        let units = head.size.unwrap_or(0).div_ceil(bytes_per_unit.max(1));
         Settlement::Charge(units.saturating_sub(1))
     }
 }

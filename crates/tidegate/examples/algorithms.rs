@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, Limit, Limiter, ManualClock, MemoryStore, Micros};
+use tidegate::{Algorithm, Limit, Limiter, ManualClock, MemoryStore, Micros};
 
 const COUNT: u64 = 10;
 const PERIOD: Duration = Duration::from_secs(10);
@@ -12,7 +12,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 fn main() -> Result<(), Box<dyn Error>> {
     println!("{COUNT} per {PERIOD:?}; the edge of a window is at 10 s\n");
     println!("{:<17}{:>10}{:>10}{:>14}{:>18}", "", "at 9.9 s", "at 10 s", "11 to 20 s", "most in any 10 s");
-    for algorithm in AlgorithmKind::ALL {
+    for algorithm in Algorithm::ALL {
         let admitted = admitted(Limit::try_new(algorithm, COUNT, PERIOD)?)?;
         let between = |from, to| admitted.iter().filter(|at| (from..to).contains(*at)).count();
         let most = admitted.iter().map(|from| between(*from, from + 10_000)).max().unwrap_or(0);

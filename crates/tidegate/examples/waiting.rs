@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             scope.spawn(move || {
                 let timeout = Duration::from_millis(if caller == 6 { 100 } else { 10_000 });
                 let came = start.elapsed();
-                let outcome = match limiter.acquire_blocking("printer", timeout) {
+                let outcome = match limiter.acquire("printer", timeout) {
                     Ok(_) => "admitted".to_owned(),
                     Err(AcquireError::Timeout { timeout }) => format!("gave up after {timeout:?}"),
                     Err(error) => format!("no answer: {error}"),

@@ -3,14 +3,14 @@
 /// The five algorithms.
 ///
 /// ```
-/// use tidegate::{AlgorithmKind, Limit};
+/// use tidegate::{Algorithm, Limit};
 ///
 /// let limit: Limit = "sliding-log 5/10s".parse()?;
-/// assert_eq!(limit.algorithm(), AlgorithmKind::SlidingLog);
+/// assert_eq!(limit.algorithm(), Algorithm::SlidingLog);
 /// # Ok::<(), tidegate::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AlgorithmKind {
+pub enum Algorithm {
     /// Refills evenly; what is saved up may be spent at once.
     TokenBucket,
     /// The same meter, which also tells each request when to go.
@@ -23,19 +23,19 @@ pub enum AlgorithmKind {
     SlidingCounter,
 }
 
-impl AlgorithmKind {
+impl Algorithm {
     /// All five, in the order of this list.
     ///
     /// ```
-    /// use tidegate::AlgorithmKind;
+    /// use tidegate::Algorithm;
     ///
-    /// assert_eq!(AlgorithmKind::ALL.len(), 5);
+    /// assert_eq!(Algorithm::ALL.len(), 5);
     /// ```
-    pub const ALL: [AlgorithmKind; 5] = [
-        AlgorithmKind::TokenBucket,
-        AlgorithmKind::LeakyBucket,
-        AlgorithmKind::FixedWindow,
-        AlgorithmKind::SlidingLog,
-        AlgorithmKind::SlidingCounter,
+    pub const ALL: [Algorithm; 5] = [
+        Algorithm::TokenBucket,
+        Algorithm::LeakyBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingLog,
+        Algorithm::SlidingCounter,
     ];
 }

@@ -301,8 +301,8 @@ impl Calendar {
     /// The number of the period in which the clocks read this.
     fn number(self, local: i64) -> i64 {
         match self.step() {
-            Step::Hours { every, first } => (local.div_euclid(HOUR) - first).div_euclid(every),
-            Step::Months { every } => {
+            AnchorStep::Hours { every, first } => (local.div_euclid(HOUR) - first).div_euclid(every),
+            AnchorStep::Months { every } => {
                 let date = datetime(local);
                 let months = i64::from(date.year()) * 12 + i64::from(date.month()) - i64::from(self.month);
                 let number = months.div_euclid(every);
@@ -314,8 +314,8 @@ impl Calendar {
     /// What the clocks read when the period of this number begins.
     fn anchor(self, number: i64) -> i64 {
         match self.step() {
-            Step::Hours { every, first } => (number * every + first) * HOUR,
-            Step::Months { every } => {
+            AnchorStep::Hours { every, first } => (number * every + first) * HOUR,
+            AnchorStep::Months { every } => {
                 let months = number * every + i64::from(self.month) - 1;
                 let (year, month) = (months.div_euclid(12), months.rem_euclid(12) + 1);
                 let (year, month) = (i16::try_from(year).unwrap_or(i16::MAX), i8::try_from(month).unwrap_or(1));
@@ -326,22 +326,22 @@ impl Calendar {
         }
     }
 
-    fn step(self) -> Step {
+    fn step(self) -> AnchorStep {
         let hour = i64::from(self.hour);
         match self.unit {
-            CalendarUnit::Hour => Step::Hours { every: 1, first: 0 },
-            CalendarUnit::Day => Step::Hours { every: 24, first: hour },
+            CalendarUnit::Hour => AnchorStep::Hours { every: 1, first: 0 },
+            CalendarUnit::Day => AnchorStep::Hours { every: 24, first: hour },
             // The first of 1970 was a Thursday.
-            CalendarUnit::Week => Step::Hours { every: 7 * 24, first: (i64::from(self.day) - 4) * 24 + hour },
-            CalendarUnit::Month => Step::Months { every: 1 },
-            CalendarUnit::Quarter => Step::Months { every: 3 },
-            CalendarUnit::Year => Step::Months { every: 12 },
+            CalendarUnit::Week => AnchorStep::Hours { every: 7 * 24, first: (i64::from(self.day) - 4) * 24 + hour },
+            CalendarUnit::Month => AnchorStep::Months { every: 1 },
+            CalendarUnit::Quarter => AnchorStep::Months { every: 3 },
+            CalendarUnit::Year => AnchorStep::Months { every: 12 },
         }
     }
 }
 
 /// From one anchor to the next, as clocks and calendars read.
-enum Step {
+enum AnchorStep {
     Hours { every: i64, first: i64 },
     Months { every: i64 },
 }

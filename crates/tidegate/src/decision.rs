@@ -166,13 +166,13 @@ impl Decision {
         self.limited(self.verdict.remaining)
     }
 
-    /// How many units of the binding limit the [class](crate::Priority) of the request leaves
+    /// How many units of the binding limit the [class](crate::PriorityClasses) of the request leaves
     /// to others: it is admitted while more than that is left.
     ///
     /// ```
-    /// use tidegate::{Floor, Limit, Limiter, Priority, Request, Rule};
+    /// use tidegate::{Floor, Limit, Limiter, PriorityClasses, Request, Rule};
     ///
-    /// let classes = Priority::by("class").class("batch", Floor::Percent(50));
+    /// let classes = PriorityClasses::by("class").class("batch", Floor::Percent(50));
     /// let limiter = Limiter::new(Rule::new("api", Limit::per_hour(10)).priority(classes));
     /// assert_eq!(limiter.check(Request::new("alice").with("class", "batch"))?.floor(), 5);
     /// # Ok::<(), tidegate::CheckError>(())
@@ -193,7 +193,7 @@ impl Decision {
     /// ```
     /// use tidegate::{Limit, Limiter, Policy, Request, Rule, Setting};
     ///
-    /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(1)).key(["user"]).override_for(
+    /// let limiter = Limiter::new(Rule::new("api", Limit::per_minute(1)).key(["user"]).override_exactly(
     ///     "user",
     ///     "mallory",
     ///     Setting::Blocked,

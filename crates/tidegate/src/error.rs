@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::name::Name;
 
 /// Why a limit, a rule or a store cannot be made of what was given.
@@ -51,9 +51,9 @@ pub enum ConfigError {
         /// The setting.
         field: &'static str,
         /// The algorithm, in the words of the parser.
-        algorithm: AlgorithmKind,
+        algorithm: Algorithm,
         /// The algorithm that has it.
-        instead: AlgorithmKind,
+        instead: Algorithm,
     },
     /// Words that are no limit.
     #[error("cannot read {text:?} as a limit: expected {expected}, found {found:?}")]

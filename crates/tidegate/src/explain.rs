@@ -1,3 +1,3 @@
 //! The parts of an [`Explanation`](crate::Explanation).
 
-pub use crate::policy::{RuleExplanation, Say};
+pub use crate::policy::{RuleExplanation, RuleFinding};

@@ -18,7 +18,8 @@
 //! limit of his own. [`Limiter::allow`] gives only the bool. A [`Limiter`]
 //! is cheap to clone and can be used from any number of threads and tasks.
 //! [`check`](Limiter::check) never waits; [`check_async`](Limiter::check_async)
-//! is the same for stores that have to.
+//! is the same for stores that have to: a bare name is synchronous, and `_async` is the
+//! same for any store.
 //!
 //! # What the answer tells
 //!
@@ -178,9 +179,10 @@
 //!     .rule(Rule::new("tokens", Limit::sliding_log(10_000, Duration::from_secs(60))).unit("tokens"))
 //!     .limit("at once", Limit::in_flight(20, Duration::from_secs(60)));
 //! let limiter = Limiter::new(policy);
-//! let call = limiter.reserve(Request::new("alice").amount("tokens", 4_000))?;
-//! let settled = call.settle(Amounts::new().amount("tokens", 1_250))?;
-//! assert!(settled.is_allowed());
+//! if let Some(call) = limiter.reserve(Request::new("alice").amount("tokens", 4_000))?.made() {
+//!     let settled = call.settle(Amounts::new().amount("tokens", 1_250))?;
+//!     assert!(settled.is_allowed());
+//! }
 //! assert_eq!(limiter.peek(Request::new("alice").rule("tokens"))?.remaining(), Some(8_750));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -239,9 +241,9 @@
 //!
 //! # Waiting
 //!
-//! [`acquire`](Limiter::acquire) waits until the request is admitted, first come,
+//! [`acquire`](Limiter::acquire) blocks until the request is admitted, first come,
 //! first served for each key, for at most as long as you say.
-//! [`acquire_blocking`](Limiter::acquire_blocking) is the same for threads. A
+//! [`acquire_async`](Limiter::acquire_async) is the same for tasks. A
 //! waiter that is dropped or times out has charged nothing and lets the next in
 //! line go ahead. It needs no particular runtime: one timer thread for
 //! the process starts with the first wait. At most
@@ -255,13 +257,13 @@
 //! let timeout = Duration::from_secs(5);
 //! let limiter = Limiter::new(Limit::per_second(100).burst(1));
 //! for _ in 0..3 {
-//!     let admitted = limiter.acquire_blocking("alice", timeout)?; // at once, then 10 ms apart
+//!     let admitted = limiter.acquire("alice", timeout)?; // at once, then 10 ms apart
 //!     assert!(admitted.is_allowed());
 //! }
 //!
 //! let limiter = Limiter::new(Limit::per_hour(1));
 //! assert!(limiter.allow("alice"));
-//! let hopeless = limiter.acquire_blocking("alice", timeout); // fails at once: an hour is too long
+//! let hopeless = limiter.acquire("alice", timeout); // fails at once: an hour is too long
 //! assert!(matches!(hopeless, Err(AcquireError::Timeout { .. })));
 //! # Ok::<(), AcquireError>(())
 //! ```
@@ -309,7 +311,7 @@
 //! - **Bounds.** Buckets and small fixed windows share one table, other buckets,
 //!   windows and sliding counters a second, sliding logs and custom algorithms a
 //!   third. Each is made when first needed, for
-//!   [`max_keys`](store::memory::Builder::max_keys). A key under several rules
+//!   [`max_keys`](MemoryStoreBuilder::max_keys). A key under several rules
 //!   counts once for each.
 //! - **Overflow.** What happens to a new key when there is no room is
 //!   [your choice](Overflow):
@@ -323,7 +325,7 @@
 //!
 //! - **Fingerprints.** A key is known by 64 bits of a hash that is keyed at random
 //!   for each store; its text is not kept unless you ask to
-//!   [list keys](store::memory::Builder::list_keys). Among `n` live keys any two
+//!   [list keys](MemoryStoreBuilder::list_keys). Among `n` live keys any two
 //!   are taken for one with a probability below `n * n / 2^65`: one in 37 million
 //!   for a million keys. Such a pair shares a limit; nothing else happens.
 //!
@@ -351,7 +353,7 @@
 //! # Snapshot and restore
 //!
 //! [`MemoryStore::snapshot`] writes every live state while checks go on;
-//! [`restore`](store::memory::Builder::restore) builds a store from it. Keys are
+//! [`restore`](MemoryStoreBuilder::restore) builds a store from it. Keys are
 //! not in it, but the seed of their fingerprints is: keep it as you keep the rest
 //! of the server's data. Damaged bytes are refused whole. States that keys share
 //! for lack of room are left out.
@@ -430,18 +432,20 @@ mod sync;
 mod time;
 mod warm_up;
 
-pub use algorithm::AlgorithmKind;
+pub use algorithm::Algorithm;
 #[cfg(feature = "calendar")]
 pub use calendar::{Calendar, CalendarUnit, Weekday};
 pub use decision::{Balance, Decision};
 pub use error::ConfigError;
 pub use limit::Limit;
-pub use limiter::{AcquireError, LimitOf, Limiter, LimiterBuilder, Reservation, ReserveError};
+pub use limiter::{AcquireError, LimitOf, Limiter, LimiterBuilder, Reservation, ReserveOutcome};
 pub use name::Name;
 pub use observe::{CountingObserver, Event, Observer, ReservationEvent, ReservationStep, ThresholdEvent};
-pub use policy::{Condition, Explanation, Floor, KeyAttribute, Missing, Network, Policy, Priority, Rule, Setting};
+pub use policy::{
+    Condition, Explanation, Floor, KeyAttribute, Missing, Network, Policy, PriorityClasses, Rule, Setting,
+};
 pub use request::{Amounts, Key, KeyPart, OwnedRequest, Request};
-pub use store::memory::{MemoryStore, Overflow};
+pub use store::memory::{MemoryStore, MemoryStoreBuilder, Overflow};
 pub use store::{CheckError, FailureMode};
 pub use time::{Clock, CoarseClock, ManualClock, Micros, SystemClock};
 pub use warm_up::WarmUp;

@@ -12,7 +12,7 @@ mod words;
 
 use std::time::Duration;
 
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::calendar::Calendar;
 use crate::error::ConfigError;
 use crate::kernel::{Bucket, LimitKernel, Log, Style, Window};
@@ -32,7 +32,7 @@ use crate::time::Micros;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
-    algorithm: AlgorithmKind,
+    algorithm: Algorithm,
     count: u64,
     /// Microseconds.
     period: u64,
@@ -103,12 +103,12 @@ impl Limit {
     /// The algorithm.
     ///
     /// ```
-    /// use tidegate::{AlgorithmKind, Limit};
+    /// use tidegate::{Algorithm, Limit};
     ///
-    /// assert_eq!(Limit::per_second(5).algorithm(), AlgorithmKind::TokenBucket);
+    /// assert_eq!(Limit::per_second(5).algorithm(), Algorithm::TokenBucket);
     /// ```
     #[must_use]
-    pub const fn algorithm(&self) -> AlgorithmKind {
+    pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
@@ -216,7 +216,7 @@ impl Limit {
     /// [`ConfigError::TooManyLogEntries`].
     pub fn check_log_entries(&self, rule: &str, bound: u64) -> Result<(), ConfigError> {
         let entries = self.count.min(self.period);
-        if self.algorithm != AlgorithmKind::SlidingLog || entries <= bound {
+        if self.algorithm != Algorithm::SlidingLog || entries <= bound {
             return Ok(());
         }
         Err(ConfigError::TooManyLogEntries { rule: rule.into(), limit: self.to_string().into(), entries, bound })
@@ -233,30 +233,30 @@ impl Limit {
     #[must_use]
     pub const fn kernel(&self) -> LimitKernel {
         let style = match (self.algorithm, self.form) {
-            (AlgorithmKind::SlidingCounter, _) => Style::Sliding,
+            (Algorithm::SlidingCounter, _) => Style::Sliding,
             (_, Form::FromFirst) => Style::FixedFromFirst,
             (_, Form::Calendar(calendar)) => Style::Calendar(calendar),
             (_, Form::Usual | Form::InFlight) => Style::FixedFromEpoch,
         };
         match self.algorithm {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => match self.bucket() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => match self.bucket() {
                 Some(bucket) => LimitKernel::Bucket(bucket.with_debt(self.max_debt())),
                 None => panic!("a limit that exists has been validated"),
             },
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingCounter => {
+            Algorithm::FixedWindow | Algorithm::SlidingCounter => {
                 LimitKernel::Window(Window::new(self.count, self.period, style).with_debt(self.max_debt()))
             }
-            AlgorithmKind::SlidingLog => LimitKernel::Log(Log::new(self.count, self.period).with_debt(self.max_debt())),
+            Algorithm::SlidingLog => LimitKernel::Log(Log::new(self.count, self.period).with_debt(self.max_debt())),
         }
     }
 
     /// The bucket of these numbers, unless it would take too long to drain.
     const fn bucket(&self) -> Option<Bucket> {
-        let queues = matches!(self.algorithm, AlgorithmKind::LeakyBucket);
+        let queues = matches!(self.algorithm, Algorithm::LeakyBucket);
         Bucket::new(self.count, self.period, self.capacity, queues)
     }
 
-    const fn checked(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, Invalid> {
+    const fn checked(algorithm: Algorithm, count: u64, period: Duration) -> Result<Limit, Invalid> {
         if let Some(invalid) = out_of_bounds("count", count as u128, Limit::MAX_COUNT) {
             return Err(invalid);
         }
@@ -269,7 +269,7 @@ impl Limit {
         Ok(Limit { algorithm, count, period, capacity, form, debt: ONE_CAPACITY })
     }
 
-    const fn with_capacity(mut self, field: &'static str, of: AlgorithmKind, capacity: u64) -> Result<Limit, Invalid> {
+    const fn with_capacity(mut self, field: &'static str, of: Algorithm, capacity: u64) -> Result<Limit, Invalid> {
         if self.algorithm as u8 != of as u8 {
             return Err(Invalid::NotApplicable { field, algorithm: self.algorithm, instead: of });
         }
@@ -297,12 +297,12 @@ impl Limit {
     /// The largest debt that this limit can count exactly.
     const fn debt_bound(&self) -> u64 {
         let bound = match self.algorithm {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => match self.bucket() {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => match self.bucket() {
                 Some(bucket) => bucket.debt_bound(),
                 None => 0,
             },
-            AlgorithmKind::SlidingCounter => Window::new(self.count, self.period, Style::Sliding).debt_bound(),
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog => Limit::MAX_COUNT,
+            Algorithm::SlidingCounter => Window::new(self.count, self.period, Style::Sliding).debt_bound(),
+            Algorithm::FixedWindow | Algorithm::SlidingLog => Limit::MAX_COUNT,
         };
         if bound < Limit::MAX_COUNT { bound } else { Limit::MAX_COUNT }
     }
@@ -311,9 +311,9 @@ impl Limit {
     pub(crate) fn with_numbers(self, count: u64, period: Duration, capacity: u64) -> Option<Limit> {
         let limit = Limit::checked(self.algorithm, count, period).ok()?;
         let limit = match self.algorithm {
-            AlgorithmKind::TokenBucket => limit.with_capacity("burst", AlgorithmKind::TokenBucket, capacity).ok()?,
-            AlgorithmKind::LeakyBucket => limit.with_capacity("queue", AlgorithmKind::LeakyBucket, capacity).ok()?,
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => limit,
+            Algorithm::TokenBucket => limit.with_capacity("burst", Algorithm::TokenBucket, capacity).ok()?,
+            Algorithm::LeakyBucket => limit.with_capacity("queue", Algorithm::LeakyBucket, capacity).ok()?,
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => limit,
         };
         let limit = Limit { form: self.form, ..limit };
         match self.debt {
@@ -323,7 +323,7 @@ impl Limit {
     }
 
     const fn starting_with_first_request(mut self) -> Result<Limit, Invalid> {
-        let (field, instead) = ("from-first", AlgorithmKind::FixedWindow);
+        let (field, instead) = ("from-first", Algorithm::FixedWindow);
         if self.algorithm as u8 != instead as u8 {
             return Err(Invalid::NotApplicable { field, algorithm: self.algorithm, instead });
         }
@@ -342,7 +342,7 @@ enum Invalid {
     Zero { field: &'static str },
     TooLarge { field: &'static str, value: u128, bound: u64 },
     TooSlow { burst: u64, count: u64, period: Duration },
-    NotApplicable { field: &'static str, algorithm: AlgorithmKind, instead: AlgorithmKind },
+    NotApplicable { field: &'static str, algorithm: Algorithm, instead: Algorithm },
     ByCalendar { unit: &'static str },
 }
 

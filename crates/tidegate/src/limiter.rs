@@ -17,10 +17,10 @@ use smallvec::SmallVec;
 
 pub use acquire::AcquireError;
 pub use builder::LimiterBuilder;
-pub use reserve::{Reservation, ReserveError};
+pub use reserve::{Reservation, ReserveOutcome};
 
 use self::acquire::Waiters;
-use self::ask::untold;
+use self::ask::ignore_limits;
 use self::current::Policies;
 use self::fast::{By, FEW_LIMITS, FastLimit, Version};
 use crate::blocking;
@@ -99,7 +99,7 @@ impl Limiter {
     pub const DEFAULT_MAX_LOG_ENTRIES: u64 = 100_000;
 
     /// How many callers may wait at a time unless set: with the bytes of each (see
-    /// [`Limiter::acquire`]), about 75 MB.
+    /// [`Limiter::acquire_async`]), about 75 MB.
     ///
     /// ```
     /// assert_eq!(tidegate::Limiter::DEFAULT_MAX_WAITERS, 100_000);
@@ -199,26 +199,26 @@ impl<S: ImmediateStore> Limiter<S> {
             Some((limit @ FastLimit { by: By::Key, .. }, version)) => {
                 let request = request.into();
                 if !request.is_plain() {
-                    return self.check_moved(None, request);
+                    return self.check_again(None, request);
                 }
                 let request = ManuallyDrop::new(request);
                 let mut verdict = Verdict::default();
                 let checked = Check::new(&limit.meter, &request.key, Verb::Charge, request.cost)
                     .and_then(|check| Ok(self.store().decide_one_now(check, &mut verdict)?));
                 if verdict.allowed && !self.inner.policies.fast().is(version) {
-                    return self.check_moved(Some(limit), ManuallyDrop::into_inner(request));
+                    return self.check_again(Some(limit), ManuallyDrop::into_inner(request));
                 }
                 if request.is_on_heap() {
                     drop(ManuallyDrop::into_inner(request));
                 }
                 checked.map(|_| limit.meter.decision(verdict))
             }
-            Some(_) | None => self.decide_now(Verb::Charge, &request.into(), untold),
+            Some(_) | None => self.decide_now(Verb::Charge, &request.into(), ignore_limits),
         }
     }
 
     /// [`check`](Limiter::check), and the limits that made the decision: see
-    /// [`decide_with_limits`](Limiter::decide_with_limits).
+    /// [`decide_with_limits_async`](Limiter::decide_with_limits_async).
     ///
     /// ```
     /// use tidegate::{Limit, Limiter};
@@ -247,9 +247,9 @@ impl<S: ImmediateStore> Limiter<S> {
     #[cold]
     #[inline(never)]
     #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
-    fn check_moved(&self, charged: Option<&FastLimit>, request: Request<'_>) -> Result<Decision, CheckError> {
+    fn check_again(&self, charged: Option<&FastLimit>, request: Request<'_>) -> Result<Decision, CheckError> {
         self.give_back_of(charged, &request);
-        self.decide_now(Verb::Charge, &request, untold)
+        self.decide_now(Verb::Charge, &request, ignore_limits)
     }
 
     /// Charges several requests, all or none: if one is refused, or can never be
@@ -290,7 +290,7 @@ impl<S: ImmediateStore> Limiter<S> {
             Some((limit @ FastLimit { by: By::Key, .. }, version)) => {
                 let request = request.into();
                 if !request.is_plain() {
-                    return self.allow_moved(None, request);
+                    return self.allow_again(None, request);
                 }
                 // Nor is it for the sake of its drop, where that has nothing to do.
                 let request = ManuallyDrop::new(request);
@@ -304,17 +304,17 @@ impl<S: ImmediateStore> Limiter<S> {
                         }
                         is_admitted
                     }
-                    None => self.allow_moved(Some(limit), ManuallyDrop::into_inner(request)),
+                    None => self.allow_again(Some(limit), ManuallyDrop::into_inner(request)),
                 }
             }
             Some((limit @ FastLimit { by: By::User, .. }, version)) => {
                 let request = request.into();
                 if !request.is_of_user() {
-                    return self.allow_moved(None, request);
+                    return self.allow_again(None, request);
                 }
                 match self.admit_fast(limit, version, &request.key, request.cost) {
                     Some(is_admitted) => is_admitted,
-                    None => self.allow_moved(Some(limit), request),
+                    None => self.allow_again(Some(limit), request),
                 }
             }
             Some((FastLimit { by: By::Keys(limits), .. }, version)) => {
@@ -326,7 +326,7 @@ impl<S: ImmediateStore> Limiter<S> {
                 }
                 is_admitted
             }
-            Some((FastLimit { by: By::Attribute(_), .. }, _)) | None => self.allow_otherwise(request.into()),
+            Some((FastLimit { by: By::Attribute(_), .. }, _)) | None => self.allow_owned(request.into()),
         }
     }
 
@@ -334,7 +334,7 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline(never)]
     fn allow_by_all(&self, limits: &[Meter], version: Version, request: &Request<'_>) -> bool {
         if !request.is_plain() {
-            return self.allow_slowly(request);
+            return self.allow_by_policy(request);
         }
         let mut checks: SmallVec<[Check<'_>; FEW_LIMITS]> = SmallVec::new();
         for meter in limits {
@@ -346,7 +346,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let is_admitted = self.store().admits_all_now(&checks).unwrap_or(false);
         if is_admitted && !self.inner.policies.fast().is(version) {
             self.give_back_all(&checks);
-            return self.allow_slowly(request);
+            return self.allow_by_policy(request);
         }
         is_admitted
     }
@@ -367,35 +367,35 @@ impl<S: ImmediateStore> Limiter<S> {
     #[inline(never)]
     fn allow_without_key(&self, limit: &FastLimit, version: Version, cost: u64) -> bool {
         let is_admitted = self.admit_fast(limit, version, &Key::EMPTY, cost);
-        is_admitted.unwrap_or_else(|| self.allow_moved(Some(limit), Request::new(()).cost(cost)))
+        is_admitted.unwrap_or_else(|| self.allow_again(Some(limit), Request::new(()).cost(cost)))
     }
 
     /// Gives back what was charged by a limit that was no longer in force, and asks the policy.
     #[cold]
     #[inline(never)]
     #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
-    fn allow_moved(&self, charged: Option<&FastLimit>, request: Request<'_>) -> bool {
+    fn allow_again(&self, charged: Option<&FastLimit>, request: Request<'_>) -> bool {
         self.give_back_of(charged, &request);
-        self.allow_slowly(&request)
+        self.allow_by_policy(&request)
     }
 
     #[inline(never)]
     #[expect(clippy::needless_pass_by_value, reason = "what is moved need not be in memory where it comes from")]
-    fn allow_otherwise(&self, request: Request<'_>) -> bool {
-        self.allow_slowly(&request)
+    fn allow_owned(&self, request: Request<'_>) -> bool {
+        self.allow_by_policy(&request)
     }
 
     #[inline(never)]
-    fn allow_slowly(&self, request: &Request<'_>) -> bool {
+    fn allow_by_policy(&self, request: &Request<'_>) -> bool {
         if let Some((limit, Some(key), version)) = self.inner.policies.fast().of(request) {
             match self.admit_fast(limit, version, &key, request.cost) {
                 Some(is_admitted) => return is_admitted,
                 None => self.give_back_of(Some(limit), request),
             }
         }
-        match self.admit_quickly(request) {
+        match self.try_admit_direct(request) {
             Ok(Some(is_admitted)) => is_admitted,
-            Ok(None) => self.ask_now(Verb::Charge, request, untold).is_ok_and(|decision| decision.is_allowed()),
+            Ok(None) => self.ask_now(Verb::Charge, request, ignore_limits).is_ok_and(|decision| decision.is_allowed()),
             Err(_) => false,
         }
     }
@@ -425,7 +425,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`check`](Limiter::check).
     pub fn peek<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.decide_now(Verb::Peek, &request.into(), untold)
+        self.decide_now(Verb::Peek, &request.into(), ignore_limits)
     }
 
     /// Charges what has been spent already, whatever is left: tokens that a model
@@ -449,7 +449,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`check`](Limiter::check), except that any cost is recorded.
     pub fn report<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.decide_now(Verb::Report, &request.into(), untold)
+        self.decide_now(Verb::Report, &request.into(), ignore_limits)
     }
 
     /// Gives back what the request was charged: the latest cost that is still
@@ -495,7 +495,7 @@ impl<S: ImmediateStore> Limiter<S> {
     }
 
     fn give_now(&self, verb: Verb, request: &Request<'_>) -> Result<Balance, CheckError> {
-        let given = self.decide_now(verb, request, untold)?;
+        let given = self.decide_now(verb, request, ignore_limits)?;
         self.wake_first(request);
         Ok(Balance(given))
     }
@@ -546,7 +546,7 @@ impl<S: ImmediateStore> Limiter<S> {
                 self.give_back_now(check);
             }
         }
-        match self.decide_quickly(verb, request, &mut tell)? {
+        match self.try_decide_direct(verb, request, &mut tell)? {
             Some(decision) => Ok(decision),
             None => self.ask_now(verb, request, tell).map(Decision::field_by_field),
         }

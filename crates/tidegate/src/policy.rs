@@ -19,11 +19,11 @@ mod values;
 
 pub(crate) use compiled::{Applied, Compiled, Direct, Resolution};
 pub use condition::Condition;
-pub(crate) use explain::Draft;
-pub use explain::{Explanation, RuleExplanation, Say};
+pub(crate) use explain::PendingExplanation;
+pub use explain::{Explanation, RuleExplanation, RuleFinding};
 pub(crate) use history::History;
 pub use network::Network;
-pub use priority::{Floor, Priority};
+pub use priority::{Floor, PriorityClasses};
 pub use rule::{KeyAttribute, Missing, Rule, Setting};
 
 use std::collections::BTreeSet;

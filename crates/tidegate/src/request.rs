@@ -248,28 +248,28 @@ impl<'a> Request<'a> {
         self.extent == Extent::InAddition
     }
 
-    /// The request, whose cost is an estimate that is to be settled:
+    /// Makes the cost an estimate that is to be settled:
     /// [`Limiter::reserve`](crate::Limiter::reserve), for protocols that read the verb from a
-    /// wire. It is charged as any other under its [id](Request::id); observers are told that it
+    /// wire. The request is charged as any other under its [id](Request::id); observers are told that it
     /// is a reservation.
     ///
     /// ```
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(10));
-    /// let reserved = limiter.check(Request::new("alice").cost(8).id("call-1").reserves())?;
+    /// let reserved = limiter.check(Request::new("alice").cost(8).id("call-1").into_estimate())?;
     /// assert_eq!(reserved.remaining(), Some(2));
     /// # Ok::<(), tidegate::CheckError>(())
     /// ```
     #[must_use]
-    pub fn reserves(mut self) -> Request<'a> {
+    pub fn into_estimate(mut self) -> Request<'a> {
         if self.extent == Extent::Whole {
             self.extent = Extent::Estimate;
         }
         self
     }
 
-    /// The reservation of this request, to be corrected to what it took:
+    /// Makes the request that corrects its reservation to `actual`:
     /// [`Limiter::settle`](crate::Limiter::settle), for protocols that read the verb from a wire.
     ///
     /// ```
@@ -279,20 +279,20 @@ impl<'a> Request<'a> {
     /// # async fn run() -> Result<(), tidegate::CheckError> {
     /// let limiter = Limiter::new(Limit::per_hour(10));
     /// let call = Request::new("alice").cost(8).id("call-1");
-    /// let _ = limiter.check_async(call.clone().reserves()).await?;
-    /// let _ = limiter.decide_async(Verb::SETTLE, call.settles(3)).await?;
+    /// let _ = limiter.check_async(call.clone().into_estimate()).await?;
+    /// let _ = limiter.decide_async(Verb::SETTLE, call.into_settlement(3)).await?;
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn settles(mut self, actual: impl Into<Amounts<'a>>) -> Request<'a> {
+    pub fn into_settlement(mut self, actual: impl Into<Amounts<'a>>) -> Request<'a> {
         let Amounts { cost, named } = actual.into();
         self.extent = if cost.is_some() { Extent::Whole } else { Extent::Named };
         (self.cost, self.amounts) = (cost.unwrap_or(0), named);
         self
     }
 
-    /// The reservation of this request, to be taken back:
+    /// Makes the request that takes its reservation back:
     /// [`Limiter::release`](crate::Limiter::release).
     ///
     /// ```
@@ -302,13 +302,13 @@ impl<'a> Request<'a> {
     /// # async fn run() -> Result<(), tidegate::CheckError> {
     /// let limiter = Limiter::new(Limit::per_hour(10));
     /// let call = Request::new("alice").cost(8).id("call-1");
-    /// let _ = limiter.check_async(call.clone().reserves()).await?;
-    /// let _ = limiter.decide_async(Verb::SETTLE, call.releases()).await?;
+    /// let _ = limiter.check_async(call.clone().into_estimate()).await?;
+    /// let _ = limiter.decide_async(Verb::SETTLE, call.into_release()).await?;
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn releases(mut self) -> Request<'a> {
+    pub fn into_release(mut self) -> Request<'a> {
         self.extent = Extent::Nothing;
         self
     }
@@ -340,7 +340,7 @@ impl<'a> Request<'a> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(10));
-    /// let call = limiter.reserve(Request::new("alice").cost(8).lasts(Duration::from_secs(3_600)))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(8).lasts(Duration::from_secs(3_600)))?.made().expect("admitted");
     /// let _ = call.settle(3)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -508,8 +508,8 @@ mod tests {
 
     #[test]
     fn only_a_whole_cost_becomes_an_estimate() {
-        assert_eq!(Request::new("alice").reserves().extent, Extent::Estimate);
-        assert_eq!(Request::new("alice").in_addition().reserves().extent, Extent::InAddition);
+        assert_eq!(Request::new("alice").into_estimate().extent, Extent::Estimate);
+        assert_eq!(Request::new("alice").in_addition().into_estimate().extent, Extent::InAddition);
     }
 
     #[test]
@@ -530,7 +530,7 @@ mod tests {
             Request::new(()).id("once"),
             Request::new(()).rule("limit"),
             Request::new(()).amount("tokens", 1),
-            Request::new(()).reserves(),
+            Request::new(()).into_estimate(),
             Request::new(()).lasts(std::time::Duration::from_secs(1)),
         ];
         assert!(others.iter().all(|request| !request.is_bare()));

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 
-use tidegate::explain::Say;
+use tidegate::explain::RuleFinding;
 use tidegate::{
     CheckError, Condition, ConfigError, Event, KeyAttribute, Limit, Limiter, ManualClock, MemoryStore, Missing, Name,
     Observer, Policy, Request, Rule, Setting,
@@ -52,7 +52,10 @@ fn a_missing_key_attribute_is_an_error_that_names_rule_and_attribute_and_charges
         assert!(!limiter.allow(request.clone()));
         let explanation = limiter.explain(request).expect("an explanation");
         let users = &explanation.rules[1];
-        assert!(matches!(&users.say, Say::MissingAttribute { attribute } if attribute == "user"), "{explanation}");
+        assert!(
+            matches!(&users.finding, RuleFinding::MissingAttribute { attribute } if attribute == "user"),
+            "{explanation}"
+        );
     }
     assert_eq!(
         limiter.peek(Request::new("acme").rule("all")).expect("an answer").remaining(),
@@ -189,13 +192,13 @@ fn a_policy_whose_address_can_never_match_is_refused() {
         Policy::new().rule(rule()).deny("ip", equals("300.1.1.1")),
         Policy::new().rule(rule()).allow("ip", equals("10.0.0.0/8")),
         Policy::new().rule(rule().when("ip", equals("localhost"))),
-        Policy::new().rule(rule().override_for("ip", "10.0.0.0/8", Setting::Unlimited)),
+        Policy::new().rule(rule().override_exactly("ip", "10.0.0.0/8", Setting::Unlimited)),
         Policy::new().rule(rule().tier("ip", "internal", Setting::Unlimited)),
     ] {
         let error = refused(policy).expect("an address that is none");
         assert!(matches!(error, ConfigError::NotAnAddress { .. }), "{error}");
     }
-    let spelled = Policy::new().rule(rule().override_for("ip", "2001:DB8:0::1", Setting::Blocked));
+    let spelled = Policy::new().rule(rule().override_exactly("ip", "2001:DB8:0::1", Setting::Blocked));
     let spelled = limiter(spelled.deny("ip", equals("::ffff:192.0.2.1")));
     let from = |ip: &'static str| spelled.check(Request::new("").with("ip", ip)).expect("an answer");
     assert!(from("2001:db8::1").is_blocked() && from("192.0.2.1").is_blocked() && !from("2001:db8::2").is_blocked());
@@ -235,7 +238,7 @@ fn a_skipped_rule_does_not_block() {
     for anonymous in [Request::new("").with("plan", "none"), Request::new("").with("plan", "none").rule("users")] {
         assert!(limiter.check(anonymous.clone()).expect("an answer").is_unlimited());
         let explanation = limiter.explain(anonymous).expect("an answer");
-        assert!(matches!(explanation.rules[0].say, Say::NoKey { .. }), "{explanation}");
+        assert!(matches!(explanation.rules[0].finding, RuleFinding::NoKey { .. }), "{explanation}");
     }
 }
 
@@ -268,7 +271,7 @@ fn an_ip_counts_by_its_network_and_case_is_kept_unless_told() {
 #[test]
 fn ipv4_mapped_addresses_are_the_ipv4_address_in_conditions_overrides_and_lists() {
     let rule = Rule::new("rule", Limit::per_hour(5)).key(["ip"]).when("ip", Condition::StartsWith("192.0.".into()));
-    let rule = rule.override_for("ip", "192.0.2.1", Setting::Blocked);
+    let rule = rule.override_exactly("ip", "192.0.2.1", Setting::Blocked);
     let rule = rule.override_matching("ip", "192.0.3.*", Limit::per_hour(7));
     let limiter = limiter(Policy::new().rule(rule).deny("ip", equals("192.0.2.9")));
     for prefix in ["", "::ffff:"] {

@@ -184,14 +184,14 @@ fn every_place_of_a_rule_succeeds_its_own() {
     limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
     assert_eq!((check(&alice, 0).remaining(), check(&bob, 0).remaining()), (Some(16), Some(170)));
     // State migrates from what applied before to an override ..
-    let special = rule("20/h", "200/h").override_for("user", "alice", limit("50/h"));
+    let special = rule("20/h", "200/h").override_exactly("user", "alice", limit("50/h"));
     limiter.set_policy(Policy::from(special)).expect("a valid policy");
     assert_eq!(check(&alice, 0).remaining(), Some(46));
     // .. and when it is gone, what applies then succeeds it.
     limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
     assert_eq!(check(&alice, 0).remaining(), Some(16));
     // Even if it could do as it liked meanwhile.
-    let unlimited = rule("20/h", "200/h").override_for("user", "alice", Setting::Unlimited);
+    let unlimited = rule("20/h", "200/h").override_exactly("user", "alice", Setting::Unlimited);
     limiter.set_policy(Policy::from(unlimited)).expect("a valid policy");
     assert!(check(&alice, 1).is_unlimited());
     limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
@@ -208,12 +208,12 @@ fn an_override_migrates_state_from_a_tier_and_back() {
     let (limiter, _) = limiter(rule());
     let alice = || Request::user("alice").with("plan", "pro");
     assert!(limiter.allow(alice().cost(30)));
-    limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    limiter.set_policy(rule().override_exactly("user", "alice", limit("50/h"))).expect("a valid policy");
     assert_eq!(limiter.check(alice()).expect("an answer").remaining(), Some(19));
     limiter.set_policy(rule()).expect("a valid policy");
     assert_eq!(limiter.check(alice()).expect("an answer").remaining(), Some(68));
     let by_pattern = || rule().override_matching("user", "a*", limit("200/h"));
-    limiter.set_policy(by_pattern().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    limiter.set_policy(by_pattern().override_exactly("user", "alice", limit("50/h"))).expect("a valid policy");
     assert_eq!(limiter.check(alice()).expect("an answer").remaining(), Some(17));
     limiter.set_policy(by_pattern()).expect("a valid policy");
     assert_eq!(limiter.check(alice()).expect("an answer").remaining(), Some(166));
@@ -225,7 +225,7 @@ fn a_limit_that_still_applies_to_a_key_keeps_what_it_counted() {
     let (limiter, _) = limiter(rule());
     let by = |user| Request::user(user).with("tenant", "acme");
     assert!(limiter.allow(by("bob").cost(10)));
-    limiter.set_policy(rule().override_for("user", "alice", limit("50/h"))).expect("a valid policy");
+    limiter.set_policy(rule().override_exactly("user", "alice", limit("50/h"))).expect("a valid policy");
     assert!(limiter.allow(by("alice")));
     assert!(!limiter.allow(by("bob")), "the tenant has used its limit up");
 }
@@ -233,7 +233,7 @@ fn a_limit_that_still_applies_to_a_key_keeps_what_it_counted() {
 #[test]
 fn a_rule_that_was_gone_for_a_while_counts_what_was_used_in_all_its_places() {
     let rule = || Rule::new("api", limit("10/h")).key(["user"]);
-    let with = |user: &str, words: &str| rule().override_for("user", user, limit(words));
+    let with = |user: &str, words: &str| rule().override_exactly("user", user, limit(words));
     let pattern = || rule().override_matching("user", "b*", limit("30/h"));
     for (before, after, remaining) in [
         (rule(), rule(), 2),
@@ -297,7 +297,7 @@ fn very_many_overrides_are_removed_at_once() {
     let users: Vec<String> = (0..80).map(|number| format!("user{number}")).collect();
     let with = |users: &[String]| {
         users.iter().zip(100..).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, (user, count)| {
-            rule.override_for("user", user, Limit::per_hour(count))
+            rule.override_exactly("user", user, Limit::per_hour(count))
         })
     };
     let (limiter, _) = limiter(with(&users));
@@ -315,7 +315,7 @@ fn one_of_very_many_overrides_is_changed_in_time() {
     let with = |last: u64| {
         (0..count).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, number| {
             let limit = Limit::per_hour(if number == count - 1 { last } else { 100 + number });
-            rule.override_for("user", number.to_string(), limit)
+            rule.override_exactly("user", number.to_string(), limit)
         })
     };
     let (limiter, _) = limiter(with(20));

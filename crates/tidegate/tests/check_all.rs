@@ -54,7 +54,8 @@ fn requests_of_one_key_are_charged_together() {
 
 #[test]
 fn a_request_that_is_blocked_or_wrong_keeps_the_others_from_being_charged() {
-    let rule = Rule::new("api", Limit::per_hour(10)).key(["user"]).override_for("user", "mallory", Setting::Blocked);
+    let rule =
+        Rule::new("api", Limit::per_hour(10)).key(["user"]).override_exactly("user", "mallory", Setting::Blocked);
     let limiter = limiter(rule);
     let user = |name| Request::user(name).cost(3);
     let decisions = limiter.check_all(&[user("alice"), user("mallory")]).expect("answers");
@@ -191,7 +192,12 @@ fn reports_of_one_key_are_recorded_together_and_never_refused() {
 #[test]
 fn a_reservation_is_corrected_by_itself_or_not_at_all() {
     let limiter = limiter(Limit::per_hour(10));
-    limiter.reserve(Request::new("alice").cost(4).id("r-1")).expect("a reservation").leave_open();
+    limiter
+        .reserve(Request::new("alice").cost(4).id("r-1"))
+        .expect("an answer")
+        .made()
+        .expect("a reservation")
+        .leave_open();
     for verb in [Verb::SETTLE, Verb::RENEW] {
         let correction = (verb, Request::new("alice").id("r-1"));
         assert!(block_on(limiter.decide_all_async(&[correction, (Verb::Charge, Request::new("bob"))])).is_err());

@@ -3,7 +3,7 @@
 //!
 //! `TIDEGATE_DECISIONS` sets how many in all, `TIDEGATE_SEED` where to start.
 
-use tidegate::{AlgorithmKind, Limit, ManualClock, MemoryStore};
+use tidegate::{Algorithm, Limit, ManualClock, MemoryStore};
 use tidegate_testkit::{Differential, Tally};
 
 /// How many tests share the decisions.
@@ -17,7 +17,7 @@ fn setting(name: &str, usual: u64) -> u64 {
     }
 }
 
-fn compare(algorithms: &[AlgorithmKind], test: u64) -> Tally {
+fn compare(algorithms: &[Algorithm], test: u64) -> Tally {
     let decisions = setting("TIDEGATE_DECISIONS", 10_000_000).div_ceil(TESTS);
     let seed = setting("TIDEGATE_SEED", 20_240_229);
     let store = || {
@@ -73,19 +73,19 @@ fn is_narrow_window(limit: &Limit) -> bool {
 
 #[test]
 fn token_buckets_decide_as_the_oracle_does() {
-    let tally = compare(&[AlgorithmKind::TokenBucket], 0);
+    let tally = compare(&[Algorithm::TokenBucket], 0);
     assert_that_it_meets(&tally, &[is_coarse, is_narrow_bucket, |limit| !is_narrow_bucket(limit)]);
 }
 
 #[test]
 fn leaky_buckets_decide_as_the_oracle_does() {
-    let tally = compare(&[AlgorithmKind::LeakyBucket], 1);
+    let tally = compare(&[Algorithm::LeakyBucket], 1);
     assert_that_it_meets(&tally, &[is_coarse, is_narrow_bucket, |limit| !is_narrow_bucket(limit)]);
 }
 
 #[test]
 fn fixed_windows_decide_as_the_oracle_does() {
-    let tally = compare(&[AlgorithmKind::FixedWindow], 2);
+    let tally = compare(&[Algorithm::FixedWindow], 2);
     let kinds: [fn(&Limit) -> bool; 3] =
         [is_narrow_window, |limit| !is_narrow_window(limit), Limit::starts_with_first_request];
     assert_that_it_meets(&tally, &kinds);
@@ -93,19 +93,19 @@ fn fixed_windows_decide_as_the_oracle_does() {
 
 #[test]
 fn sliding_logs_decide_as_the_oracle_does() {
-    let tally = compare(&[AlgorithmKind::SlidingLog], 3);
+    let tally = compare(&[Algorithm::SlidingLog], 3);
     assert_that_it_meets(&tally, &[]);
 }
 
 #[test]
 fn sliding_counters_decide_as_the_oracle_does() {
-    let tally = compare(&[AlgorithmKind::SlidingCounter], 4);
+    let tally = compare(&[Algorithm::SlidingCounter], 4);
     assert_that_it_meets(&tally, &[is_coarse, |limit| !is_coarse(limit)]);
 }
 
 #[test]
 fn limits_of_all_algorithms_together_decide_as_the_oracle_does() {
-    let tally = compare(&AlgorithmKind::ALL, 5);
+    let tally = compare(&Algorithm::ALL, 5);
     assert_that_it_meets(&tally, &[is_narrow_bucket, is_narrow_window]);
     assert!(tally.slices > tally.decisions / 50, "too few slices");
 }

@@ -23,8 +23,8 @@ fn policy() -> Policy {
                 .when("method", equals("PUT"))
                 .key(["user"])
                 .cost_multiplier(2)
-                .override_for("user", "root", Setting::Unlimited)
-                .override_for("user", "mallory", Setting::Blocked),
+                .override_exactly("user", "root", Setting::Unlimited)
+                .override_exactly("user", "mallory", Setting::Blocked),
         )
         .rule(Rule::new("watch", Limit::per_hour(1)).when("method", Condition::Present).key([] as [&str; 0]).shadow())
         .otherwise(Rule::new("others", Limit::per_hour(1)).key([] as [&str; 0]))

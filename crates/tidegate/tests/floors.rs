@@ -11,14 +11,14 @@ use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Meter, Store, StoreError};
 use tidegate::{
     CheckError, Clock, ConfigError, FailureMode, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Overflow,
-    Policy, Priority, Request, Rule, Setting, WarmUp,
+    Policy, PriorityClasses, Request, Rule, Setting, WarmUp,
 };
 use tidegate_testkit::block_on;
 
 const LONG: Duration = Duration::from_secs(1_000_000);
 
-fn classes() -> Priority {
-    Priority::by("priority")
+fn classes() -> PriorityClasses {
+    PriorityClasses::by("priority")
         .class("critical", Floor::NONE)
         .class("normal", Floor::Percent(20))
         .class("low", Floor::Percent(50))
@@ -102,8 +102,8 @@ fn refill_after_is_when_more_becomes_available() {
 fn tiers_overrides_and_candidates_keep_back_their_own_share() {
     let rule = rule("10/h")
         .tier("plan", "pro", Limit::per_hour(100))
-        .override_for("plan", "free", Limit::per_hour(4))
-        .override_for("plan", "none", Setting::Unlimited)
+        .override_exactly("plan", "free", Limit::per_hour(4))
+        .override_exactly("plan", "none", Setting::Unlimited)
         .candidate(Limit::per_hour(20));
     let (limiter, _) = limiter(rule);
     let of = |plan| left(&limiter, by("low").with("plan", plan).rule("api"));
@@ -134,8 +134,8 @@ fn a_cost_above_the_floor_can_never_pass_and_an_estimate_is_clamped_to_what_the_
 #[test]
 fn a_class_with_no_units_is_invalid() {
     let too_high = |limit: &str, floor| {
-        let rule =
-            Rule::new("api", limit.parse().expect("a limit")).priority(Priority::by("class").class("low", floor));
+        let rule = Rule::new("api", limit.parse().expect("a limit"))
+            .priority(PriorityClasses::by("class").class("low", floor));
         Limiter::builder(rule).build().err()
     };
     for (limit, floor) in [("1/s", Floor::Percent(1)), ("10/s", Floor::Percent(100)), ("10/s", Floor::Units(10))] {
@@ -177,7 +177,7 @@ fn state_migrates_to_a_changed_limit_for_every_class() {
     // Another floor is the same limit: nothing moves, and what was used counts.
     let (limiter, _) = limiter(rule("10/h"));
     assert!(limiter.allow(by("low").cost(5)));
-    let stricter = Priority::by("priority").class("critical", Floor::Units(4)).class("low", Floor::Percent(60));
+    let stricter = PriorityClasses::by("priority").class("critical", Floor::Units(4)).class("low", Floor::Percent(60));
     limiter.set_policy(rule("10/h").priority(stricter)).expect("a valid policy");
     assert_eq!([left(&limiter, by("critical")), left(&limiter, by("low"))], [1, 0]);
 }
@@ -203,7 +203,7 @@ fn requests_decided_together_leave_what_the_strictest_of_them_leaves() {
 
 #[test]
 fn a_report_is_not_held_back_beside_a_charge_and_one_unit_is_a_floor() {
-    let classes = Priority::by("priority").class("critical", Floor::NONE).class("low", Floor::Units(1));
+    let classes = PriorityClasses::by("priority").class("critical", Floor::NONE).class("low", Floor::Units(1));
     let (limiter, _) = limiter(Rule::new("api", Limit::per_hour(3)).priority(classes));
     let both = |verb| block_on(limiter.decide_all_async(&[(verb, by("low")), (Verb::Charge, by("critical"))]));
     for (verb, allowed) in [(Verb::Report, true), (Verb::Charge, false), (Verb::Peek, false)] {
@@ -227,8 +227,8 @@ fn refunds_reports_and_reservations_are_not_held_back() {
     let reported = limiter.report(by("low").cost(12)).expect("an answer");
     assert_eq!((reported.remaining(), reported.unrecorded()), (Some(0), 0));
     limiter.reset(by("low")).expect("an answer");
-    let reservation = limiter.reserve(by("low").cost(4)).expect("it fits above the floor");
-    assert!(limiter.reserve(by("low").cost(2)).is_err());
+    let reservation = limiter.reserve(by("low").cost(4)).expect("an answer").made().expect("it fits above the floor");
+    assert!(limiter.reserve(by("low").cost(2)).expect("an answer").made().is_none());
     let _ = reservation.settle(7).expect("settled");
     assert_eq!(left(&limiter, by("critical")), 3, "what was spent is charged below the floor");
     let again = by("low").id("once");
@@ -256,10 +256,10 @@ fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
 fn a_class_that_waits_does_not_hold_up_another_one() {
     let (limiter, clock) = limiter(rule("10/h"));
     assert!(limiter.allow(by("low").cost(5)));
-    let mut first = pin!(limiter.acquire(by("low"), LONG));
-    let mut second = pin!(limiter.acquire(Request::new("acme"), LONG));
+    let mut first = pin!(limiter.acquire_async(by("low"), LONG));
+    let mut second = pin!(limiter.acquire_async(Request::new("acme"), LONG));
     assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
-    let mut critical = pin!(limiter.acquire(by("critical"), LONG));
+    let mut critical = pin!(limiter.acquire_async(by("critical"), LONG));
     assert!(poll(critical.as_mut()).is_some_and(|outcome| outcome.is_ok()), "it need not wait");
     clock.advance(Duration::from_secs(720));
     // In the order of arrival within a class, of which an unknown one is part.

@@ -61,7 +61,7 @@ fn rule(count: u64) -> Rule {
 }
 
 fn with(count: u64, user: &str, own: u64) -> Rule {
-    rule(count).override_for("user", user, Limit::per_hour(own))
+    rule(count).override_exactly("user", user, Limit::per_hour(own))
 }
 
 /// The former limits of a request: so many an hour, and for how long since the start.
@@ -134,7 +134,7 @@ fn a_new_override_has_all_former_limits_that_match_the_request() {
             .override_matching("tenant", "*", Limit::per_hour(50))
     };
     let (limiter, _) = limiter(patterns());
-    let own = |user: &str| patterns().override_for("user", user, Limit::per_hour(100));
+    let own = |user: &str| patterns().override_exactly("user", user, Limit::per_hour(100));
     set(&limiter, own("alice"));
     assert_eq!(of(&limiter, "alice"), [(10, HOUR), (30, HOUR), (40, HOUR)]);
     set(&limiter, own("bob"));
@@ -146,8 +146,8 @@ fn a_new_override_has_all_former_limits_that_match_the_request() {
 
 #[test]
 fn a_new_override_looks_at_other_limits_until_nothing_charged_to_them_before_matters() {
-    let (limiter, clock) = limiter(rule(10).override_for("user", "bob", Limit::per_day(5)));
-    let own = |count| with(count, "alice", 50).override_for("user", "bob", Limit::per_day(5));
+    let (limiter, clock) = limiter(rule(10).override_exactly("user", "bob", Limit::per_day(5)));
+    let own = |count| with(count, "alice", 50).override_exactly("user", "bob", Limit::per_day(5));
     set(&limiter, own(10));
     assert_eq!(of(&limiter, "alice"), [(10, HOUR)], "nothing of hers was charged to an override of another value");
     clock.advance(Duration::from_secs(HOUR) - Duration::from_micros(1));
@@ -191,7 +191,7 @@ fn a_new_tier_has_the_former_limits_of_the_rule() {
 #[test]
 fn an_override_for_some_requests_of_a_key_begins_anew_and_counts_only_its_own() {
     let rule = || Rule::new("api", Limit::per_hour(10)).key(["tenant"]);
-    let own = |count| rule().override_for("user", "alice", Limit::per_hour(count));
+    let own = |count| rule().override_exactly("user", "alice", Limit::per_hour(count));
     let alice = || Request::user("alice").with("tenant", "acme");
     let (limiter, _) = limiter(rule());
     set(&limiter, own(50));
@@ -204,7 +204,7 @@ fn an_override_for_some_requests_of_a_key_begins_anew_and_counts_only_its_own() 
     assert_eq!(past(&limiter, alice()), [(50, HOUR), (55, HOUR)]);
     // Nor does it count what others of its key used of the rule's own limit.
     let changed = Rule::new("api", Limit::per_hour(20)).key(["tenant"]);
-    set(&limiter, changed.override_for("user", "alice", Limit::per_hour(60)));
+    set(&limiter, changed.override_exactly("user", "alice", Limit::per_hour(60)));
     assert_eq!(past(&limiter, alice()), [(50, HOUR), (55, HOUR)]);
     assert_eq!(past(&limiter, Request::user("bob").with("tenant", "acme")), [(10, HOUR)]);
 }
@@ -286,7 +286,7 @@ fn limits_without_names_follow_each_other_in_their_order() {
 
 #[test]
 fn an_unlimited_setting_leaves_no_former_limit() {
-    let (limiter, _) = limiter(rule(10).override_for("user", "alice", Setting::Unlimited));
+    let (limiter, _) = limiter(rule(10).override_exactly("user", "alice", Setting::Unlimited));
     set(&limiter, rule(10));
     assert_eq!(of(&limiter, "alice"), []);
     set(&limiter, with(10, "alice", 20));

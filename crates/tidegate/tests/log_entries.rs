@@ -21,7 +21,7 @@ fn policies(limit: Limit) -> Vec<Policy> {
         Rule::new("api", limit).warm_up(warm_up),
         rule().candidate(limit),
         rule().tier("plan", "pro", limit),
-        rule().override_for("user", "alice", limit),
+        rule().override_exactly("user", "alice", limit),
         rule().override_matching("user", "a*", limit),
     ];
     let otherwise = Policy::new().rule(Rule::new("all", Limit::per_second(1))).otherwise(Rule::new("api", limit));

@@ -117,7 +117,7 @@ impl Meant {
             rule = rule.override_matching(ATTRIBUTES[attribute], PATTERNS[pattern], Limit::per_hour(PATTERN));
         }
         if let Some((attribute, value)) = self.exact {
-            rule = rule.override_for(ATTRIBUTES[attribute], VALUES[value], Limit::per_hour(EXACT));
+            rule = rule.override_exactly(ATTRIBUTES[attribute], VALUES[value], Limit::per_hour(EXACT));
         }
         rule.missing(if self.skips { Missing::Skip } else { Missing::Shared })
     }

@@ -89,7 +89,7 @@ fn batches_and_waits_are_observed_too() {
     let (limiter, notes, counts) = limiter(Limit::per_second(2));
     let decisions = limiter.check_many(["alice", "alice", "alice"]).expect("an answer");
     assert_eq!(decisions.len(), 3);
-    assert!(limiter.acquire_blocking("bob", std::time::Duration::ZERO).is_ok());
+    assert!(limiter.acquire("bob", std::time::Duration::ZERO).is_ok());
     assert_eq!((counts.allowed(), counts.refused()), (3, 1));
     let notes = notes.0.lock().expect("not poisoned");
     assert_eq!(notes.len(), 4);
@@ -98,7 +98,8 @@ fn batches_and_waits_are_observed_too() {
 
 #[test]
 fn a_blocked_request_is_reported_with_the_key_of_the_blocking_rule() {
-    let users = Rule::new("users", Limit::per_hour(5)).key(["user"]).override_for("user", "mallory", Setting::Blocked);
+    let users =
+        Rule::new("users", Limit::per_hour(5)).key(["user"]).override_exactly("user", "mallory", Setting::Blocked);
     let policy = Policy::new()
         .rule(Rule::new("addresses", Limit::per_hour(5)).key(["ip"]))
         .rule(users)
@@ -133,7 +134,11 @@ fn a_settlement_of_named_amounts_costs_nothing_else() {
         .rule(Rule::new("tokens", Limit::per_minute(100)).unit("tokens"));
     let (limiter, notes, _) = limiter(policy);
     for actual in [Amounts::new().amount("tokens", 5), Amounts::from(2)] {
-        let reserved = limiter.reserve(Request::new("alice").cost(3).amount("tokens", 9)).expect("a reservation");
+        let reserved = limiter
+            .reserve(Request::new("alice").cost(3).amount("tokens", 9))
+            .expect("an answer")
+            .made()
+            .expect("a reservation");
         let _ = reserved.settle(actual).expect("settled");
     }
     let notes = notes.0.lock().expect("no panic while it is locked");

@@ -25,8 +25,8 @@ fn limit(words: &str) -> Limit {
 fn a_limit_that_still_applies_elsewhere_keeps_what_it_counted() {
     // An override of no attribute of the key, whose limit is that of another place.
     let rule =
-        |alice: &str| Rule::new("api", limit("10/h")).key(["tenant"]).override_for("user", "alice", limit(alice));
-    let with = |alice: &str| rule(alice).override_for("user", "bob", limit("20/h"));
+        |alice: &str| Rule::new("api", limit("10/h")).key(["tenant"]).override_exactly("user", "alice", limit(alice));
+    let with = |alice: &str| rule(alice).override_exactly("user", "bob", limit("20/h"));
     let by = |user| Request::user(user).with("tenant", "acme");
     for (former, other, most) in [("10/h", "carol", 10), ("20/h", "bob", 20)] {
         let limiter = limiter(with(former));
@@ -39,7 +39,7 @@ fn a_limit_that_still_applies_elsewhere_keeps_what_it_counted() {
         }
         assert_eq!(admitted, most, "by {other}");
         // When it applies nowhere any more, what was used of it goes to its place.
-        let place = rule("50/h").override_for("user", "bob", limit("100/h"));
+        let place = rule("50/h").override_exactly("user", "bob", limit("100/h"));
         limiter.set_policy(place).expect("a valid policy");
         if other == "bob" {
             assert_eq!(limiter.peek(by("bob")).expect("an answer").remaining(), Some(80));
@@ -53,7 +53,7 @@ fn each_of_many_limits_that_become_one_keeps_what_was_used() {
     let with = |words: Option<&str>| {
         (0..count).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, number| {
             let limit = words.map_or_else(|| Limit::per_hour(100 + number), limit);
-            rule.override_for("user", number.to_string(), limit)
+            rule.override_exactly("user", number.to_string(), limit)
         })
     };
     let limiter = limiter(with(None));
@@ -73,7 +73,7 @@ fn many_limits_are_replaced_by_one_at_once() {
     let with = |words: Option<&str>| {
         (0..40).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, number| {
             let limit = words.map_or_else(|| Limit::per_hour(100 + number), limit);
-            rule.override_for("user", number.to_string(), limit)
+            rule.override_exactly("user", number.to_string(), limit)
         })
     };
     limiter.set_policy(with(None)).expect("a valid policy");
@@ -88,7 +88,7 @@ fn many_limits_are_replaced_by_one_at_once() {
 #[test]
 fn places_that_share_keys_share_what_was_used_before() {
     let rule = |own: &str, alice: &str| {
-        Rule::new("api", limit(own)).key(["tenant"]).override_for("user", "alice", limit(alice))
+        Rule::new("api", limit(own)).key(["tenant"]).override_exactly("user", "alice", limit(alice))
     };
     let limiter = limiter(rule("10/h", "20/h"));
     let by = |user| Request::user(user).with("tenant", "acme");
@@ -103,7 +103,7 @@ fn very_many_overrides_are_put_in_the_place_of_others_in_time() {
     let change = |count: u32| {
         let with = |from: u32| {
             (from..from + count).fold(Rule::new("api", limit("10/h")).key(["user"]), |rule, number| {
-                rule.override_for("user", number.to_string(), limit("100/h"))
+                rule.override_exactly("user", number.to_string(), limit("100/h"))
             })
         };
         let round = |_| {

@@ -89,14 +89,16 @@ fn exact_before_pattern_before_tier_before_default() {
         .tier("plan", "pro", Limit::per_hour(2))
         .override_matching("tenant", "acme-*", Limit::per_hour(3))
         .override_matching("tenant", "*", Limit::per_hour(4))
-        .override_for("tenant", "acme-eu", Limit::per_hour(5))
-        .override_for("tenant", "friend", Setting::Unlimited)
-        .override_for("tenant", "foe", Setting::Blocked)
+        .override_exactly("tenant", "acme-eu", Limit::per_hour(5))
+        .override_exactly("tenant", "friend", Setting::Unlimited)
+        .override_exactly("tenant", "foe", Setting::Blocked)
         .key(["tenant"])
+        .override_exactly("tenant", "*", Limit::per_hour(6))
         .missing(Missing::Shared);
     let limiter = limiter(rule);
     let limit = |request| limiter.check(request).expect("an answer").capacity();
     let of = |tenant| Request::new("").with("tenant", tenant).with("plan", "pro");
+    assert_eq!(limit(of("*")), Some(6), "the text itself, and no pattern");
     assert_eq!(limit(of("acme-eu")), Some(5));
     assert_eq!(limit(of("acme-us")), Some(3));
     assert_eq!(limit(of("other")), Some(4));
@@ -187,7 +189,7 @@ fn only_a_limit_on_all_requests_by_their_own_keys_is_the_only_one() {
         rule().when("method", equals("POST")),
         rule().key(["user"]),
         rule().key([] as [&str; 0]),
-        rule().override_for("user", "root", Setting::Unlimited),
+        rule().override_exactly("user", "root", Setting::Unlimited),
         rule().override_matching("user", "m*", Setting::Blocked),
         rule().tier("plan", "pro", Setting::Unlimited),
         rule().tier("plan", "pro", Limit::per_hour(2)),
@@ -264,7 +266,7 @@ fn the_limits_that_made_a_decision_are_told_however_it_is_asked_for() {
             };
             let limiter = limiter(policy.clone());
             let _ = limiter.check_with_limits(request("alice"), &mut tell).expect("an answer");
-            let _ = block_on(limiter.decide_with_limits(Verb::Charge, "alice", &mut tell)).expect("an answer");
+            let _ = block_on(limiter.decide_with_limits_async(Verb::Charge, "alice", &mut tell)).expect("an answer");
             let names: Vec<Name> = names.iter().copied().map(Name::from).collect();
             assert_eq!(told, [(true, names.clone()), (false, names)]);
         }
@@ -317,7 +319,7 @@ fn a_rule_tells_what_it_is() {
     assert!(rule.shadow().is_shadow());
     assert_eq!(Rule::new("rule", ONE).key_attributes(), None);
     let policy = Policy::new()
-        .rule(Rule::new("a", ONE).when("method", equals("GET")).key(["user"]).override_for("tenant", "x", ONE))
+        .rule(Rule::new("a", ONE).when("method", equals("GET")).key(["user"]).override_exactly("tenant", "x", ONE))
         .otherwise(Rule::new("b", ONE).tier("plan", "pro", ONE))
         .deny("ip", equals("192.0.2.1"))
         .allow("agent", equals("curl"));
@@ -450,8 +452,8 @@ fn of_several_overrides_the_first_one_counts() {
     // In every process: a hash of the names must not decide.
     for _ in 0..20 {
         let rule = Rule::new("api", Limit::per_hour(1))
-            .override_for("tenant", "acme", Limit::per_hour(2))
-            .override_for("user", "alice", Limit::per_hour(3))
+            .override_exactly("tenant", "acme", Limit::per_hour(2))
+            .override_exactly("user", "alice", Limit::per_hour(3))
             .tier("plan", "pro", Limit::per_hour(4))
             .tier("region", "eu", Limit::per_hour(5));
         let limiter = Limiter::new(Policy::new().rule(rule.key(["user"])));
@@ -499,6 +501,9 @@ fn a_rule_counts_another_unit_by_the_multiplier_that_it_has() {
         (rule().unit("tokens").cost_multiplier(3), 70),
         (rule().unit("bytes").cost_multiplier(3).unit("tokens"), 70),
         (rule().fixed_cost(7).unit("tokens"), 90),
+        (rule().unit("calls").default_amount(4), 96),
+        (rule().default_amount(4).unit("calls"), 96),
+        (rule().default_amount(4).cost_multiplier(3).unit("calls"), 88),
     ];
     for (rule, remaining) in rules {
         let limiter = Limiter::new(Policy::new().rule(rule.clone()));

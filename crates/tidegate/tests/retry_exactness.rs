@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, ImmediateStore, Meter};
-use tidegate::{AlgorithmKind, Key, Limit, Limiter, ManualClock, MemoryStore, Micros};
+use tidegate::{Algorithm, Key, Limit, Limiter, ManualClock, MemoryStore, Micros};
 use tidegate::{Name, Request};
 
 /// A key in some state, and the clock that it is asked by.
@@ -154,14 +154,14 @@ fn a_leaky_bucket_lets_go_when_what_came_before_has_gone() {
     in_every_state(|subject| {
         let told = subject.peek(1);
         match subject.limit.algorithm() {
-            AlgorithmKind::LeakyBucket if told.allowed => {
+            Algorithm::LeakyBucket if told.allowed => {
                 assert_eq!(told.delay, told.reset_after, "{} at {}", subject.limit, subject.now);
             }
-            AlgorithmKind::LeakyBucket
-            | AlgorithmKind::TokenBucket
-            | AlgorithmKind::FixedWindow
-            | AlgorithmKind::SlidingLog
-            | AlgorithmKind::SlidingCounter => assert_eq!(told.delay, Micros::ZERO, "{}", subject.limit),
+            Algorithm::LeakyBucket
+            | Algorithm::TokenBucket
+            | Algorithm::FixedWindow
+            | Algorithm::SlidingLog
+            | Algorithm::SlidingCounter => assert_eq!(told.delay, Micros::ZERO, "{}", subject.limit),
         }
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Reservation, Rule};
+use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Reservation, ReserveOutcome, Rule};
 use tidegate_testkit::Random;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,11 @@ fn limit(words: &str) -> Limit {
 }
 
 fn reserve(limiter: &Limiter, cost: u64) -> Reservation {
-    limiter.reserve(Request::new("alice").cost(cost).lasts(Duration::from_secs(3_600))).expect("a reservation")
+    limiter
+        .reserve(Request::new("alice").cost(cost).lasts(Duration::from_secs(3_600)))
+        .expect("an answer")
+        .made()
+        .expect("a reservation")
 }
 
 fn left(limiter: &Limiter) -> u64 {
@@ -166,7 +170,7 @@ fn a_settlement_after_a_change_gives_back_no_more_than_was_charged_too_much() {
             match random.within(0..=5) {
                 0 | 1 => {
                     let (estimate, actual) = (random.within(1..=12), random.within(0..=5));
-                    if let Ok(held) =
+                    if let Ok(ReserveOutcome::Made(held)) =
                         real.reserve(Request::new("alice").cost(estimate).lasts(Duration::from_secs(3_600)))
                     {
                         let kept = actual.min(estimate);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::explain::Say;
+use tidegate::explain::RuleFinding;
 use tidegate::{
     Amounts, Condition, Event, Limit, Limiter, ManualClock, MemoryStore, Observer, Policy, Request, Rule, Setting,
 };
@@ -57,7 +57,7 @@ fn the_rule_for_all_others_can_have_a_candidate() {
     assert_eq!((0..10).filter(|_| limiter.allow("alice")).count(), 6);
     assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 6));
     let explanation = limiter.explain("bob").expect("an answer");
-    let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));
+    let answers = explanation.rules.iter().filter(|rule| matches!(rule.finding, RuleFinding::Answers { .. }));
     assert!(answers.map(|rule| (rule.rule.as_str(), rule.shadow)).eq([("rest", false), ("rest (candidate)", true)]));
 }
 
@@ -70,7 +70,7 @@ fn a_candidate_counts_requests_that_name_its_rule() {
     assert_eq!((0..5).filter(|_| limiter.allow(Request::new("alice").rule("live"))).count(), 5);
     assert_eq!((seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed)), (4, 1));
     let explanation = limiter.explain(Request::new("bob").rule("live")).expect("an answer");
-    let answers = explanation.rules.iter().filter(|rule| matches!(rule.say, Say::Answers { .. }));
+    let answers = explanation.rules.iter().filter(|rule| matches!(rule.finding, RuleFinding::Answers { .. }));
     assert!(answers.map(|rule| rule.rule.as_str()).eq(["live", "live (candidate)"]), "{explanation}");
     assert_eq!(limiter.explain(Request::new("bob").rule("watch")).expect("an answer").rules.len(), 3);
 }
@@ -108,7 +108,8 @@ fn shadow_rules_settle_and_release_reservations() {
     let (limiter, seen) = watched(rules);
     let said = || (seen.allowed.load(Ordering::Relaxed), seen.refused.load(Ordering::Relaxed));
     let left = |rule: &str| limiter.peek(Request::new("alice").rule(rule).cost(0)).expect("an answer").remaining();
-    let reserve = |tokens: u64| limiter.reserve(Request::new("alice").amount("tokens", tokens));
+    let reserve =
+        |tokens: u64| limiter.reserve(Request::new("alice").amount("tokens", tokens)).expect("an answer").made();
     let first = reserve(8).expect("the live limit has 100");
     assert_eq!(said(), (2, 0));
     // The shadows would have refused this one, and are not charged.
@@ -118,8 +119,8 @@ fn shadow_rules_settle_and_release_reservations() {
     let _ = first.settle(Amounts::new().amount("tokens", 5)).expect("settled");
     assert_eq!(said(), (2, 2), "a settlement is no decision");
     assert_eq!(left("live"), Some(92));
-    assert!(reserve(5).is_ok(), "and is dropped");
+    assert!(reserve(5).is_some(), "and is dropped");
     assert_eq!(said(), (4, 2), "5 of 10 were left, and the permit was there");
-    assert!(reserve(0).is_ok());
+    assert!(reserve(0).is_some());
     assert_eq!(said(), (6, 2), "it was there again");
 }

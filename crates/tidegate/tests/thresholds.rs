@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::{
-    Event, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, Priority, Request, Rule,
+    Event, Floor, Limit, Limiter, ManualClock, MemoryStore, Micros, Observer, Policy, PriorityClasses, Request, Rule,
     ThresholdEvent,
 };
 use tidegate_testkit::MeddlingClock;
@@ -172,7 +172,7 @@ fn an_observer_that_panics_keeps_no_other_from_being_told() {
 /// What is used, and not what a class or a step of a warm-up leaves.
 #[test]
 fn what_is_used_is_told_below_a_floor_and_in_a_warm_up() {
-    let classes = Priority::by("class").class("low", Floor::Percent(50)).class("high", Floor::NONE);
+    let classes = PriorityClasses::by("class").class("low", Floor::Percent(50)).class("high", Floor::NONE);
     let rule = Rule::new("api", Limit::per_hour(10)).priority(classes).notify([30]).expect("thresholds");
     let (limiter, told) = limiter(rule, &clock());
     let _ = limiter.check(Request::new("alice").with("class", "low").cost(3)).expect("an answer");

@@ -44,7 +44,7 @@ struct Waiting {
 impl Waiting {
     fn new(limiter: &Limiter, request: Request<'static>, timeout: Duration) -> Waiting {
         let limiter = limiter.clone();
-        let future = Box::pin(async move { limiter.acquire(request, timeout).await });
+        let future = Box::pin(async move { limiter.acquire_async(request, timeout).await });
         Waiting { future: Some(future), woken: Arc::default() }
     }
 
@@ -172,7 +172,7 @@ fn the_timeout_covers_the_store_call() {
     assert!(matches!(first.as_mut().poll(&mut context), Poll::Ready(Ok(decision)) if decision.is_allowed()));
     clock.set(Micros::ZERO);
     // Told to come back after a second, when three have passed.
-    let mut second = pin!(limiter.acquire("alice", SECOND));
+    let mut second = pin!(limiter.acquire_async("alice", SECOND));
     let outcome = second.as_mut().poll(&mut context);
     assert!(matches!(outcome, Poll::Ready(Err(AcquireError::Timeout { .. }))), "{outcome:?}");
 }
@@ -246,7 +246,7 @@ fn a_waiter_without_a_timeout_sets_no_alarm_in_the_queue() {
 #[test]
 fn a_blocked_request_is_refused_without_waiting() {
     let (limiter, _) = limiter(Limit::per_second(1));
-    let rule = Rule::new("api", Limit::per_second(1)).override_for("user", "mallory", Setting::Blocked);
+    let rule = Rule::new("api", Limit::per_second(1)).override_exactly("user", "mallory", Setting::Blocked);
     limiter.set_policy(rule).expect("a valid policy");
     for timeout in [Duration::ZERO, LONG, Duration::MAX] {
         let outcome = Waiting::new(&limiter, Request::user("mallory"), timeout).poll();
@@ -279,7 +279,7 @@ fn threads_wait_by_real_time() {
         for thread in 0..4 {
             let (limiter, order) = (&limiter, &order);
             scope.spawn(move || {
-                let decision = limiter.acquire_blocking("everyone", LONG).expect("there is time enough");
+                let decision = limiter.acquire("everyone", LONG).expect("there is time enough");
                 assert!(decision.is_allowed());
                 order.lock().expect("no thread panics").push(thread);
             });
@@ -292,7 +292,7 @@ fn threads_wait_by_real_time() {
 fn a_future_may_be_moved_to_another_thread() {
     fn is_send<T: Send>(_: &T) {}
     let (limiter, _clock) = limiter(Limit::per_second(1));
-    let future = pin!(limiter.acquire("alice", SECOND));
+    let future = pin!(limiter.acquire_async("alice", SECOND));
     is_send(&future);
 }
 

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, ConfigError, Limit};
+use tidegate::{Algorithm, ConfigError, Limit};
 use tidegate_testkit::Random;
 
 const CASES: u64 = 2_000;
@@ -23,7 +23,7 @@ fn limits(seed: u64) -> impl Iterator<Item = Limit> {
 }
 
 fn limit(random: &mut Random) -> Option<Limit> {
-    let algorithm = random.choose(&AlgorithmKind::ALL);
+    let algorithm = random.choose(&Algorithm::ALL);
     let units = [1, 1_000, 1_000_000, 60_000_000, 86_400_000_000];
     let period = match random.percent(50) {
         true => number(random, Limit::MAX_PERIOD.as_micros() as u64),
@@ -32,10 +32,10 @@ fn limit(random: &mut Random) -> Option<Limit> {
     let limit = Limit::try_new(algorithm, number(random, Limit::MAX_COUNT), Duration::from_micros(period)).ok()?;
     let setting = random.percent(50).then(|| number(random, Limit::MAX_COUNT));
     match (algorithm, setting) {
-        (AlgorithmKind::TokenBucket, Some(burst)) => limit.try_burst(burst).ok(),
-        (AlgorithmKind::LeakyBucket, Some(queue)) => limit.try_queue(queue).ok(),
-        (AlgorithmKind::FixedWindow, Some(_)) => limit.try_from_first_request().ok(),
-        (_, None) | (AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter, Some(_)) => Some(limit),
+        (Algorithm::TokenBucket, Some(burst)) => limit.try_burst(burst).ok(),
+        (Algorithm::LeakyBucket, Some(queue)) => limit.try_queue(queue).ok(),
+        (Algorithm::FixedWindow, Some(_)) => limit.try_from_first_request().ok(),
+        (_, None) | (Algorithm::SlidingLog | Algorithm::SlidingCounter, Some(_)) => Some(limit),
     }
 }
 
@@ -120,7 +120,7 @@ fn time_is_coarsened_only_where_the_products_do_not_fit() {
         let tick = limit.resolution().as_micros();
         assert!(tick == 1 || product >= 1 << 53, "{limit} in steps of {tick} us");
         assert_eq!(10u128.pow(tick.ilog10()), tick, "{limit} is in steps of no power of ten");
-        assert!(tick == 1 || !matches!(limit.algorithm(), AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog));
+        assert!(tick == 1 || !matches!(limit.algorithm(), Algorithm::FixedWindow | Algorithm::SlidingLog));
     }
 }
 

@@ -63,7 +63,7 @@ pub async fn rate_limit(
     }
     let mut fields = Vec::new();
     let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
-    let decision = match limits.limiter.decide_with_limits(Verb::Charge, question, tell).await {
+    let decision = match limits.limiter.decide_with_limits_async(Verb::Charge, question, tell).await {
         Ok(decision) => decision,
         Err(error) => return Ok(request.into_response(response(&Refusal::from(error)))),
     };

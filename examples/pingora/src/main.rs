@@ -78,7 +78,7 @@ impl ProxyHttp for Proxy {
         }
         let mut fields = Fields::new();
         let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
-        let decision = match self.limiter.decide_with_limits(Verb::Charge, question, tell).await {
+        let decision = match self.limiter.decide_with_limits_async(Verb::Charge, question, tell).await {
             Ok(decision) => decision,
             Err(error) => return refuse(session, &Refusal::from(error), Fields::new()).await,
         };

@@ -125,7 +125,7 @@ pub(crate) fn tidegate_coarse(terms: Terms, max_keys: usize) -> Limiter {
     on(MemoryStore::builder().max_keys(max_keys).clock(COARSE.clone()), terms)
 }
 
-fn on(store: tidegate::store::memory::Builder, terms: Terms) -> Limiter {
+fn on(store: tidegate::MemoryStoreBuilder, terms: Terms) -> Limiter {
     let store = store.build().expect("a number of keys within bounds");
     Limiter::with_store(terms.limit(), store).expect("one limit is a policy")
 }

@@ -183,9 +183,10 @@ impl Bench {
             (self.server_nanos() - began) / DECISIONS as f64
         };
         fn reserve(request: Request<'_>) -> Request<'_> {
-            request.reserves()
+            request.into_estimate()
         }
-        let settle: fn(Request<'_>) -> Request<'_> = |request| request.settles(Amounts::new().amount("tokens", 300));
+        let settle: fn(Request<'_>) -> Request<'_> =
+            |request| request.into_settlement(Amounts::new().amount("tokens", 300));
         let mut rounds: [Vec<f64>; 3] = Default::default();
         for _ in 0..session.pace.rounds {
             self.server.command(&["FLUSHALL", "SYNC"]);

@@ -57,12 +57,12 @@ pub(crate) fn reservations(session: &mut Session) {
         Run { name: LOG, run: Box::new(|| plain(&logged)) },
         Run { name: IN_FLIGHT, run: Box::new(|| plain(&flying)) },
         Run { name: LOG_WITH_ID, run: Box::new(|| by_id(&|request| passes(&logged_by_id, request))) },
-        Run { name: RESERVED, run: Box::new(|| by_id(&|request| passes(&reserved, request.reserves()))) },
+        Run { name: RESERVED, run: Box::new(|| by_id(&|request| passes(&reserved, request.into_estimate()))) },
         Run {
             name: SETTLED,
             run: Box::new(|| {
                 by_id(&|request| {
-                    passes(&settled, request.clone().reserves());
+                    passes(&settled, request.clone().into_estimate());
                     let corrected = settled.settle(request, Amounts::from(1));
                     assert!(corrected.expect("it is reserved").is_allowed());
                 })

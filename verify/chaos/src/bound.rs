@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate::{AlgorithmKind, Limit};
+use tidegate::{Algorithm, Limit};
 use tidegate_testkit::servers::Admission;
 
 /// What a fault costs at most: nothing, unless it says so.
@@ -34,7 +34,7 @@ impl Damage {
     pub(crate) fn most(&self, limit: &Limit, length: Duration) -> u64 {
         let plain = allowance(limit, length);
         // A sliding counter rounds up before the step, and again after it.
-        let rounded = u64::from(limit.algorithm() == AlgorithmKind::SlidingCounter);
+        let rounded = u64::from(limit.algorithm() == Algorithm::SlidingCounter);
         let stepped = allowance(limit, length.saturating_add(self.step)).min(plain + limit.capacity() + rounded);
         let beside = if self.beside.is_zero() { 0 } else { allowance(limit, self.beside) };
         stepped + self.losses * limit.capacity() + beside + self.on_lease
@@ -49,12 +49,10 @@ pub(crate) fn allowance(limit: &Limit, length: Duration) -> u64 {
     let length = length + length / 1_000 + Duration::from_millis(1);
     let (count, period, length) = (u128::from(limit.count()), limit.period().as_nanos(), length.as_nanos());
     let most = match limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
-            u128::from(limit.capacity()) + count * length / period
-        }
-        AlgorithmKind::SlidingCounter => count + (count * length).div_ceil(period),
-        AlgorithmKind::FixedWindow => count * (length.div_ceil(period) + 1),
-        AlgorithmKind::SlidingLog => count * (length / period + 1),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => u128::from(limit.capacity()) + count * length / period,
+        Algorithm::SlidingCounter => count + (count * length).div_ceil(period),
+        Algorithm::FixedWindow => count * (length.div_ceil(period) + 1),
+        Algorithm::SlidingLog => count * (length / period + 1),
     };
     u64::try_from(most).unwrap_or(u64::MAX)
 }

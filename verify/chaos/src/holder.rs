@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, thread};
 
-use tidegate::{Amounts, Limit, Limiter, Policy, Request, ReserveError, Rule};
+use tidegate::{Amounts, Limit, Limiter, Policy, Request, ReserveOutcome, Rule};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_testkit::servers::{Connection, Directory, Process, Reply, Server, eventually};
 use tidegate_testkit::{Random, block_on};
@@ -102,8 +102,8 @@ fn hold(
     let estimate = random.within(1..=3);
     let asked = store_time(clock)?;
     let reservation = match block_on(limiter.reserve_async(Request::new(KEY).amount(TOKENS, estimate))) {
-        Ok(reservation) => reservation,
-        Err(ReserveError::Refused(_)) => {
+        Ok(ReserveOutcome::Made(reservation)) => reservation,
+        Ok(ReserveOutcome::Refused(_)) => {
             thread::sleep(PAUSE);
             return Ok(());
         }

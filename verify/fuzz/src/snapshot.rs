@@ -7,8 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::memory::Builder;
-use tidegate::{Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request};
+use tidegate::{Limit, Limiter, ManualClock, MemoryStore, MemoryStoreBuilder, Micros, Policy, Request};
 
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 /// In the good snapshot's time.
@@ -59,7 +58,7 @@ pub fn snapshot(input: &[u8]) {
     written(first.store());
 }
 
-fn builder(now: Micros) -> Builder {
+fn builder(now: Micros) -> MemoryStoreBuilder {
     MemoryStore::builder().max_keys(64).clock(ManualClock::at(now))
 }
 

@@ -131,7 +131,7 @@ impl Both {
         let there = self.there.reserve(&domain, &values, amount, None).expect("in memory");
         self.reserved += 1;
         let (attributes, id) = (attributes(descriptors), format!("reservation {}", self.reserved));
-        let asked = request(namespace, &attributes).cost(amount).reserves().id(&id);
+        let asked = request(namespace, &attributes).cost(amount).into_estimate().id(&id);
         let here = match block_on(self.here.decide_async(Verb::Charge, asked)) {
             Ok(decision) => !decision.is_allowed(),
             Err(CheckError::Unsatisfiable { .. }) => true,
@@ -148,7 +148,7 @@ impl Both {
         let (values, domain) = (context(&descriptors), Namespace::from(namespace));
         let committed = self.there.commit_reservation(&domain, &values, there.as_ref(), actual).expect("in memory");
         let attributes = attributes(&descriptors);
-        let asked = request(namespace, &attributes).id(&here).settles(actual);
+        let asked = request(namespace, &attributes).id(&here).into_settlement(actual);
         let settled = block_on(self.here.decide_async(Verb::SETTLE, asked));
         match settled {
             Ok(_) => {}

@@ -1,4 +1,4 @@
-//! `acquire`, poll by poll: waiters who are polled, dropped, overtaken and
+//! `acquire_async`, poll by poll: waiters who are polled, dropped, overtaken and
 //! forgotten in any order that a seed can think of, on one thread and by a
 //! clock that is moved by hand.
 //!
@@ -19,9 +19,7 @@ use std::time::Duration;
 
 use tidegate::kernel::Verdict;
 use tidegate::store::{Check, Store, StoreError};
-use tidegate::{
-    AcquireError, AlgorithmKind, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request,
-};
+use tidegate::{AcquireError, Algorithm, Clock, Decision, Limit, Limiter, ManualClock, MemoryStore, Micros, Request};
 use tidegate_testkit::Random;
 
 const START: u64 = 1_700_000_003_123_457;
@@ -112,12 +110,12 @@ struct Line {
 fn limit(random: &mut Random) -> Limit {
     let (count, period) = (random.within(1..=4), Duration::from_micros(random.within(1..=1_000)));
     let burst = random.within(1..=4);
-    match random.choose(&AlgorithmKind::ALL) {
-        AlgorithmKind::TokenBucket => Limit::token_bucket(count, period).burst(burst),
-        AlgorithmKind::LeakyBucket => Limit::leaky_bucket(count, period).queue(burst),
-        AlgorithmKind::FixedWindow => Limit::fixed_window(count, period),
-        AlgorithmKind::SlidingLog => Limit::sliding_log(count, period),
-        AlgorithmKind::SlidingCounter => Limit::sliding_counter(count, period),
+    match random.choose(&Algorithm::ALL) {
+        Algorithm::TokenBucket => Limit::token_bucket(count, period).burst(burst),
+        Algorithm::LeakyBucket => Limit::leaky_bucket(count, period).queue(burst),
+        Algorithm::FixedWindow => Limit::fixed_window(count, period),
+        Algorithm::SlidingLog => Limit::sliding_log(count, period),
+        Algorithm::SlidingCounter => Limit::sliding_counter(count, period),
     }
 }
 
@@ -160,7 +158,7 @@ impl Line {
         let timeout = Micros::new(self.random.magnitude(1..=10_000));
         let limiter = self.limiter.clone();
         let request = Request::new(key).cost(cost);
-        let future = Box::pin(async move { limiter.acquire(request, timeout.to_duration()).await });
+        let future = Box::pin(async move { limiter.acquire_async(request, timeout.to_duration()).await });
         let waiter = Waiter {
             key,
             cost,

@@ -13,7 +13,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::store::Meter;
-use tidegate::{CheckError, Condition, Decision, Floor, Limit, Limiter, MemoryStore, Policy, Priority, Request, Rule};
+use tidegate::{
+    CheckError, Condition, Decision, Floor, Limit, Limiter, MemoryStore, Policy, PriorityClasses, Request, Rule,
+};
 use tidegate_redis::Lease;
 use tidegate_redis::layer::{Leased, Leases};
 use tokio::runtime::{Builder, Runtime};
@@ -176,7 +178,7 @@ pub const PATHS: [(&str, Path); 41] = [
         })
     }),
     ("rule-by-class", || {
-        let priority = Priority::by("class").class("high", Floor::NONE).class("normal", Floor::Percent(20));
+        let priority = PriorityClasses::by("class").class("high", Floor::NONE).class("normal", Floor::Percent(20));
         let priority = priority.class("low", Floor::Percent(50));
         by_attribute(|rule| rule.priority(priority))
     }),

@@ -23,7 +23,7 @@ mod undo;
 
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, Limit};
+use tidegate::{Algorithm, Limit};
 use tidegate_testkit::{Differential, Tally};
 
 use self::store::EmbeddedStore;
@@ -72,41 +72,41 @@ fn seed() -> u64 {
 }
 
 /// Asks the script and the oracle so many requests.
-fn compare(algorithms: &[AlgorithmKind], decisions: u64) -> Tally {
+fn compare(algorithms: &[Algorithm], decisions: u64) -> Tally {
     let differential = Differential { algorithms, decisions, seed: seed() };
     differential.run(EmbeddedStore::manual).unwrap_or_else(|difference| panic!("{difference}"))
 }
 
-fn compare_and_tell(algorithms: &[AlgorithmKind]) {
+fn compare_and_tell(algorithms: &[Algorithm]) {
     println!("{algorithms:?} in Lua: {}", compare(algorithms, decisions()));
 }
 
 #[test]
 fn token_buckets_decide_as_the_oracle_does() {
-    compare_and_tell(&[AlgorithmKind::TokenBucket]);
+    compare_and_tell(&[Algorithm::TokenBucket]);
 }
 
 #[test]
 fn leaky_buckets_decide_as_the_oracle_does() {
-    compare_and_tell(&[AlgorithmKind::LeakyBucket]);
+    compare_and_tell(&[Algorithm::LeakyBucket]);
 }
 
 #[test]
 fn fixed_windows_decide_as_the_oracle_does() {
-    compare_and_tell(&[AlgorithmKind::FixedWindow]);
+    compare_and_tell(&[Algorithm::FixedWindow]);
 }
 
 #[test]
 fn sliding_logs_decide_as_the_oracle_does() {
-    compare_and_tell(&[AlgorithmKind::SlidingLog]);
+    compare_and_tell(&[Algorithm::SlidingLog]);
 }
 
 #[test]
 fn sliding_counters_decide_as_the_oracle_does() {
-    compare_and_tell(&[AlgorithmKind::SlidingCounter]);
+    compare_and_tell(&[Algorithm::SlidingCounter]);
 }
 
 #[test]
 fn all_algorithms_in_one_slice_decide_as_the_oracle_does() {
-    compare_and_tell(&AlgorithmKind::ALL);
+    compare_and_tell(&Algorithm::ALL);
 }

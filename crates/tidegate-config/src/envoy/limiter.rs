@@ -37,7 +37,7 @@ use super::{EnvoyConfig, History};
 /// let limiter = EnvoyLimiter::new(config, MemoryStore::default());
 /// let request = [Descriptor::new(&[("remote_address", "50.0.0.1")])];
 /// # tidegate_testkit::block_on(async {
-/// let allowed = async || Ok::<_, tidegate::store::StoreError>(limiter.decide("edge", &request).await?.is_none_or(|a| a.allowed));
+/// let allowed = async || Ok::<_, tidegate::store::StoreError>(limiter.decide_async("edge", &request).await?.is_none_or(|a| a.allowed));
 /// assert!(allowed().await? && !allowed().await?);
 /// # Ok::<(), tidegate::store::StoreError>(())
 /// # })?;
@@ -105,7 +105,7 @@ impl<S: Store> EnvoyLimiter<S> {
     ///
     /// # Errors
     /// Whatever kept the store from answering, if nothing stands in for it.
-    pub async fn decide(
+    pub async fn decide_async(
         &self,
         domain: &str,
         descriptors: &[Descriptor<'_>],

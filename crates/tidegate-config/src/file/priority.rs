@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tidegate::{Floor, Priority};
+use tidegate::{Floor, PriorityClasses};
 
 use super::words::Words;
 
@@ -25,10 +25,10 @@ pub struct PriorityFile {
 /// The field that is no class.
 const ATTRIBUTE: &str = "attribute";
 
-impl From<&PriorityFile> for Priority {
-    fn from(file: &PriorityFile) -> Priority {
+impl From<&PriorityFile> for PriorityClasses {
+    fn from(file: &PriorityFile) -> PriorityClasses {
         let classes = file.classes.iter();
-        classes.fold(Priority::by(&file.attribute), |priority, (name, floor)| priority.class(name, floor.0))
+        classes.fold(PriorityClasses::by(&file.attribute), |priority, (name, floor)| priority.class(name, floor.0))
     }
 }
 

@@ -299,7 +299,7 @@ fn make_rule<'p>(name: Name, file: &'p RuleFile, more: impl Iterator<Item = &'p 
         for (value, setting) in values {
             rule = match value.contains(['*', '?']) {
                 true => rule.override_matching(attribute, value, setting.0),
-                false => rule.override_for(attribute, value, setting.0),
+                false => rule.override_exactly(attribute, value, setting.0),
             };
         }
     }

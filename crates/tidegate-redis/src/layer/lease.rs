@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidegate::AlgorithmKind;
+use tidegate::Algorithm;
 use tidegate::store::{Check, Meter};
 
 /// Lets a process borrow units of a limit and answer by itself while they last.
@@ -89,11 +89,10 @@ impl Leases {
     pub(super) fn of(&self, meter: &Meter) -> Option<Lease> {
         let lease = self.of_rule(meter.name().as_str()).filter(|_| !meter.is_by_period())?;
         match meter.limit()?.algorithm() {
-            AlgorithmKind::LeakyBucket => None,
-            AlgorithmKind::TokenBucket
-            | AlgorithmKind::FixedWindow
-            | AlgorithmKind::SlidingLog
-            | AlgorithmKind::SlidingCounter => Some(lease),
+            Algorithm::LeakyBucket => None,
+            Algorithm::TokenBucket | Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => {
+                Some(lease)
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, CheckError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule};
+use tidegate::{Algorithm, CheckError, Limit, Limiter, ManualClock, MemoryStore, Micros, Policy, Request, Rule};
 use tidegate_replay::{Replay, Share, Source};
 use tidegate_testkit::Random;
 
@@ -76,7 +76,7 @@ fn it_is_the_smallest_that_trying_every_count_finds() {
             assert_eq!(found.refused, refused(scaled(limit, count(&found.limit)), &all), "{case}");
             assert!(found.refused <= allowed, "{case}");
             let enough = (1..).find(|count| refused(scaled(limit, *count), &all) <= allowed).expect("some count does");
-            assert_eq!(found.is_least, !has_costs && limit.algorithm() != AlgorithmKind::SlidingCounter, "{case}");
+            assert_eq!(found.is_least, !has_costs && limit.algorithm() != Algorithm::SlidingCounter, "{case}");
             if found.is_least {
                 assert_eq!(count(&found.limit), enough, "{case}");
             }

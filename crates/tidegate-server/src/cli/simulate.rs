@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
-use tidegate::{AlgorithmKind, ConfigError, Limit, Micros};
+use tidegate::{Algorithm, ConfigError, Limit, Micros};
 use tidegate_simulate::{
     Flow, Outcome, Report, Scenario, ScenarioError, Series, Traffic, TrafficError, print_rounded, print_time,
     read_time, with_algorithm,
@@ -66,7 +66,7 @@ pub(super) struct Arguments {
     traffic: Vec<Traffic>,
     /// Only this algorithm: token-bucket, leaky, fixed, sliding-log or sliding-counter
     #[arg(long, value_name = "NAME", value_parser = read_algorithm)]
-    algorithm: Vec<AlgorithmKind>,
+    algorithm: Vec<Algorithm>,
     /// For how long, such as 10min [default: a minute; ten periods, or two rounds of the traffic, if that is longer]
     #[arg(long = "for", value_name = "TIME", value_parser = read_length)]
     length: Option<Micros>,
@@ -110,7 +110,7 @@ impl FromStr for NamedLimit {
 #[error("expected token-bucket, leaky, fixed, sliding-log or sliding-counter")]
 struct NoAlgorithm;
 
-fn read_algorithm(word: &str) -> Result<AlgorithmKind, NoAlgorithm> {
+fn read_algorithm(word: &str) -> Result<Algorithm, NoAlgorithm> {
     // The words of limits know the names.
     format!("{word} 1/s").parse().map(|limit: Limit| limit.algorithm()).map_err(|_| NoAlgorithm)
 }
@@ -216,7 +216,7 @@ fn scenario(arguments: &Arguments) -> Result<Scenario, Failure> {
 fn limits(arguments: &Arguments) -> Result<Vec<Limit>, Failure> {
     let lesson = [NamedLimit { limit: LESSON, is_named: false }];
     let given = if arguments.limit.is_empty() { &lesson } else { &*arguments.limit };
-    let algorithms = if arguments.algorithm.is_empty() { &AlgorithmKind::ALL } else { &*arguments.algorithm };
+    let algorithms = if arguments.algorithm.is_empty() { &Algorithm::ALL } else { &*arguments.algorithm };
     let mut limits = Vec::new();
     for NamedLimit { limit, is_named } in given {
         let algorithms = if *is_named { &[limit.algorithm()] } else { algorithms };
@@ -248,7 +248,7 @@ smoothness:    100% if every tenth of a period sees as much as any other
 fn lesson(report: &Report) -> String {
     let mut words = String::new();
     let of = |algorithm| report.outcomes.iter().find(move |outcome| outcome.limit.algorithm() == algorithm);
-    if let (Some(fixed), Some(log)) = (of(AlgorithmKind::FixedWindow), of(AlgorithmKind::SlidingLog)) {
+    if let (Some(fixed), Some(log)) = (of(Algorithm::FixedWindow), of(Algorithm::SlidingLog)) {
         let (worst, count) = (fixed.flow.worst_window.units, fixed.limit.count());
         let period = print_time(Micros::from_duration(fixed.limit.period()));
         words += &format!(

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde::{Serialize, Serializer};
-use tidegate::explain::{RuleExplanation, Say};
+use tidegate::explain::{RuleExplanation, RuleFinding};
 use tidegate::{Decision, Explanation, Name};
 
 use super::problem::{Document, Problem};
@@ -198,21 +198,21 @@ pub(super) fn explanation(explanation: &Explanation) -> Reply {
 }
 
 fn explained(explanation: &RuleExplanation) -> ExplainedRule {
-    let RuleExplanation { rule, say, shadow, binds, .. } = explanation;
+    let RuleExplanation { rule, finding, shadow, binds, .. } = explanation;
     let (mut key, mut cost, mut limit, mut answer, mut debt_us) = (None, None, None, None, None);
     let mut resets_on = None;
-    let says = match say {
-        Say::DoesNotMatch { .. } => "does-not-match",
-        Say::NoKey { .. } => "no-key",
-        Say::MissingAttribute { .. } => "missing-attribute",
-        Say::NotAsked => "not-asked",
-        Say::Unlimited => "unlimited",
-        Say::Blocked => "blocked",
-        Say::Unsatisfiable { cost: asked, limit: words } => {
+    let says = match finding {
+        RuleFinding::DoesNotMatch { .. } => "does-not-match",
+        RuleFinding::NoKey { .. } => "no-key",
+        RuleFinding::MissingAttribute { .. } => "missing-attribute",
+        RuleFinding::NotAsked => "not-asked",
+        RuleFinding::Unlimited => "unlimited",
+        RuleFinding::Blocked => "blocked",
+        RuleFinding::Unsatisfiable { cost: asked, limit: words } => {
             (cost, limit) = (Some(*asked), Some(words.clone()));
             "unsatisfiable"
         }
-        Say::Answers { key: whose, cost: asked, limit: words, answer: decision, debt, resets_on: on } => {
+        RuleFinding::Answers { key: whose, cost: asked, limit: words, answer: decision, debt, resets_on: on } => {
             (key, cost, limit) = (Some(whose.clone()), Some(*asked), Some(words.clone()));
             (answer, debt_us) = (Some(Answer::from(&**decision)), debt.map(micros));
             resets_on = on.clone();

@@ -105,7 +105,7 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let mut fields = Fields::new();
     let mut tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
     let acquired = tokio::select! {
-        acquired = limiter.acquire_with_limits(&check, timeout, &mut tell) => acquired,
+        acquired = limiter.acquire_with_limits_async(&check, timeout, &mut tell) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
         () = app.drain.closing() => return Err(Problem::Leaving),
     };

@@ -74,13 +74,13 @@ struct Begin {
     length_us: u64,
     period_us: u64,
     slices: u64,
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<AlgorithmOutcome>,
     /// What each class of the traffic leaves to others, such as `50%`; one, if all do alike.
     floors: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Algorithm {
+struct AlgorithmOutcome {
     name: &'static str,
     limit: String,
 }
@@ -223,8 +223,10 @@ impl Slice {
 fn begin(simulation: &Simulation) -> Begin {
     let report = simulation.report();
     let floors: Vec<String> = report.traffic.classes().iter().map(ToString::to_string).collect();
-    let algorithm =
-        |outcome: &tidegate_simulate::Outcome| Algorithm { name: outcome.name(), limit: outcome.limit.to_string() };
+    let algorithm = |outcome: &tidegate_simulate::Outcome| AlgorithmOutcome {
+        name: outcome.name(),
+        limit: outcome.limit.to_string(),
+    };
     let period = report.outcomes.first().map_or(Micros::ZERO, |outcome| Micros::from_duration(outcome.limit.period()));
     Begin {
         length_us: report.length.get(),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, ConfigError, Limit};
+use tidegate::{Algorithm, ConfigError, Limit};
 
 use crate::settings::Settings;
 
@@ -83,11 +83,11 @@ impl Caps {
 /// How long a full bucket takes to be as new; for others, the period.
 fn refill(limit: Limit) -> Duration {
     match limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             let micros = limit.period().as_micros() * u128::from(limit.capacity()) / u128::from(limit.count());
             Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
         }
-        AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => limit.period(),
+        Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => limit.period(),
     }
 }
 

@@ -10,7 +10,7 @@
 //! before is then used twice, unless the units lie fallow for as long as the bucket takes to fill.
 //! So a pool has no more tokens than its rate makes in a time to live, and says how long that is.
 
-use tidegate::{AlgorithmKind, LimitOf, Micros};
+use tidegate::{Algorithm, LimitOf, Micros};
 
 /// The units that a limit is divided into: divisible by all numbers up to eight, and by 10, 12, 15, 20.
 pub(crate) const UNITS: u32 = 840;
@@ -66,11 +66,11 @@ impl Pool {
         let limit = applied.meter.limit().filter(|limit| !limit.is_in_flight() && applied.cost > 0)?;
         let (whole, period) = (applied.meter.largest_cost(), Micros::from_duration(limit.period()).get());
         let (burst, count, period) = match limit.algorithm() {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => (whole, limit.count(), period),
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingCounter | AlgorithmKind::SlidingLog if whole < 2 => {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => (whole, limit.count(), period),
+            Algorithm::FixedWindow | Algorithm::SlidingCounter | Algorithm::SlidingLog if whole < 2 => {
                 (whole, 1, period.saturating_mul(2))
             }
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingCounter | AlgorithmKind::SlidingLog => {
+            Algorithm::FixedWindow | Algorithm::SlidingCounter | Algorithm::SlidingLog => {
                 (whole.div_ceil(2), whole / 2, period)
             }
         };

@@ -213,7 +213,7 @@ async fn files_decide_as_in_the_library() {
         let response = running.ask("files", &texts).await;
         let parsed: Vec<(Vec<(&str, &str)>, Hits)> = texts.iter().map(|text| client::parse(text)).collect();
         let asked: Vec<_> = parsed.iter().map(|(entries, hits)| Descriptor::new(entries).hits(*hits)).collect();
-        let answer = library.decide("files", &asked).await.unwrap().unwrap();
+        let answer = library.decide_async("files", &asked).await.unwrap().unwrap();
         assert_eq!(response.overall_code() == Limit::Ok, answer.allowed, "step {step}: {texts:?}");
         assert_eq!(response.statuses.len(), answer.statuses.len());
         for (status, expected) in response.statuses.iter().zip(&answer.statuses) {

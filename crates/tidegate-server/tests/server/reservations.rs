@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tidegate::{Amounts, CheckError, Decision, Limiter, ManualClock, Request, ReserveError};
+use tidegate::{Amounts, CheckError, Decision, Limiter, ManualClock, Request, Reservation};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_server::{AnyStore, Server, Settings};
 use tidegate_testkit::servers::{self, GUARD, Reply};
@@ -102,16 +102,11 @@ impl Step {
             "check" => limiter.check(whole()),
             "peek" => limiter.peek(whole()),
             "report" => limiter.report(whole()),
-            "reserve" => match limiter.reserve(whole()) {
-                Ok(reserved) => {
-                    let decision = reserved.decision().clone();
-                    reserved.leave_open();
-                    Ok(decision)
-                }
-                Err(ReserveError::Refused(decision)) => Ok(*decision),
-                Err(ReserveError::Check(error)) => Err(error),
-                Err(other) => panic!("{other}"),
-            },
+            "reserve" => limiter.reserve(whole()).map(|outcome| {
+                let decision = outcome.decision().clone();
+                outcome.made().map(Reservation::leave_open);
+                decision
+            }),
             "settle" => {
                 let actual = self.cost.map_or_else(Amounts::new, Amounts::from);
                 limiter.settle(request, self.tokens.iter().fold(actual, |all, tokens| all.amount("tokens", *tokens)))

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use http::{HeaderMap, Request, Response};
 use serde_json::{Value, json};
-use tidegate::{AlgorithmKind, Limiter, ManualClock, MemoryStore, Micros};
+use tidegate::{Algorithm, Limiter, ManualClock, MemoryStore, Micros};
 use tidegate_server::{Server, Settings};
 use tidegate_testkit::{Action, Answer, RECORDED, Step, Trace, block_on};
 use tidegate_tower::{RateLimitLayer, by};
@@ -114,7 +114,7 @@ async fn callers_are_told_of_limits_in_the_words_of_the_layer() {
     let folder = Folder::new();
     for recorded in RECORDED {
         let trace = recorded.trace().unwrap();
-        if trace.limits().iter().any(|limit| limit.algorithm() == AlgorithmKind::LeakyBucket) {
+        if trace.limits().iter().any(|limit| limit.algorithm() == Algorithm::LeakyBucket) {
             continue; // The layer would wait until it is a request's turn.
         }
         let file = folder.write("policy.toml", &policy_of(&trace));

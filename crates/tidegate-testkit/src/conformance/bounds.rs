@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use tidegate::store::Store;
-use tidegate::{AlgorithmKind, Limit, ManualClock, Micros};
+use tidegate::{Algorithm, Limit, ManualClock, Micros};
 
 use super::{Bench, START, limits};
 use crate::random::Random;
@@ -39,7 +39,7 @@ fn micros(duration: Duration) -> u64 {
     duration.as_micros() as u64
 }
 
-fn limits_of(algorithms: &[AlgorithmKind]) -> impl Iterator<Item = Limit> {
+fn limits_of(algorithms: &[Algorithm]) -> impl Iterator<Item = Limit> {
     limits().into_iter().filter(|limit| algorithms.contains(&limit.algorithm()))
 }
 
@@ -48,7 +48,7 @@ fn limits_of(algorithms: &[AlgorithmKind]) -> impl Iterator<Item = Limit> {
 pub fn a_bucket_admits_at_most_its_burst_and_its_rate_in_every_interval<S: Store>(
     make: &impl Fn() -> (S, ManualClock),
 ) {
-    for limit in limits_of(&[AlgorithmKind::TokenBucket, AlgorithmKind::LeakyBucket]) {
+    for limit in limits_of(&[Algorithm::TokenBucket, Algorithm::LeakyBucket]) {
         let admitted = traffic(&Bench::new(make), limit);
         for (index, first) in admitted.iter().enumerate() {
             let mut sum = 0;
@@ -64,7 +64,7 @@ pub fn a_bucket_admits_at_most_its_burst_and_its_rate_in_every_interval<S: Store
 
 /// No period, wherever it starts, holds more than a sliding log's count.
 pub fn a_sliding_log_admits_at_most_its_count_in_every_window<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in limits_of(&[AlgorithmKind::SlidingLog]) {
+    for limit in limits_of(&[Algorithm::SlidingLog]) {
         let admitted = traffic(&Bench::new(make), limit);
         for first in &admitted {
             let window = first.at..first.at + micros(limit.period());
@@ -76,7 +76,7 @@ pub fn a_sliding_log_admits_at_most_its_count_in_every_window<S: Store>(make: &i
 
 /// No window holds more than a fixed window's count.
 pub fn a_fixed_window_admits_at_most_its_count_in_every_window<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in limits_of(&[AlgorithmKind::FixedWindow]) {
+    for limit in limits_of(&[Algorithm::FixedWindow]) {
         let period = micros(limit.period());
         let (mut start, mut end, mut sum) = (0, 0, 0);
         for one in traffic(&Bench::new(make), limit) {
@@ -97,7 +97,7 @@ pub fn a_fixed_window_admits_at_most_its_count_in_every_window<S: Store>(make: &
 /// `floor(previous * (period - elapsed) / period) + current <= count`, at
 /// every admission.
 pub fn a_sliding_counter_keeps_its_inequality<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in limits_of(&[AlgorithmKind::SlidingCounter]) {
+    for limit in limits_of(&[Algorithm::SlidingCounter]) {
         let admitted = traffic(&Bench::new(make), limit);
         let period = micros(limit.period());
         for (index, last) in admitted.iter().enumerate() {
@@ -118,7 +118,7 @@ pub fn a_sliding_counter_keeps_its_inequality<S: Store>(make: &impl Fn() -> (S, 
 pub fn a_sliding_counter_admits_at_most_its_count_and_its_rate_in_every_interval<S: Store>(
     make: &impl Fn() -> (S, ManualClock),
 ) {
-    for limit in limits_of(&[AlgorithmKind::SlidingCounter]) {
+    for limit in limits_of(&[Algorithm::SlidingCounter]) {
         let admitted = traffic(&Bench::new(make), limit);
         for (index, first) in admitted.iter().enumerate() {
             let mut sum = 0;
@@ -134,7 +134,7 @@ pub fn a_sliding_counter_admits_at_most_its_count_and_its_rate_in_every_interval
 /// A burst in the last microsecond of a window and steady pressure after it
 /// meet the bound of a sliding counter at every admission.
 pub fn the_bound_of_a_sliding_counter_is_tight<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in limits_of(&[AlgorithmKind::SlidingCounter]) {
+    for limit in limits_of(&[Algorithm::SlidingCounter]) {
         let bench = Bench::new(make);
         let period = micros(limit.period());
         let first = START.next_multiple_of(period) - 1;
@@ -213,7 +213,7 @@ fn most_of_a_counter(limit: Limit, length: u64) -> u64 {
 
 /// Requests that arrive together leave one by one, a `period / count` apart.
 pub fn leaky_bucket_delays_make_the_outflow_even<S: Store>(make: &impl Fn() -> (S, ManualClock)) {
-    for limit in limits_of(&[AlgorithmKind::LeakyBucket]) {
+    for limit in limits_of(&[Algorithm::LeakyBucket]) {
         let bench = Bench::new(make);
         let account = bench.account(limit, "alice");
         for place in 0..limit.capacity() {

@@ -149,7 +149,7 @@ pub fn what_is_not_there_as_a_whole_is_not_renewed<S: Store>(make: &impl Fn() ->
         bench.clock.advance(Duration::from_micros(1));
         let renew =
             |account: &Account<'_, S>| bench.decide(&[account.check(Verb::RENEW, 0).with_id(&RENEW)])[0].allowed;
-        let is_log = limit.algorithm() == tidegate::AlgorithmKind::SlidingLog;
+        let is_log = limit.algorithm() == tidegate::Algorithm::SlidingLog;
         assert_eq!([&whole, &part].map(renew), [is_log, false], "{limit}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::kernel::{Charged, Verb, Verdict};
 use tidegate::store::{Meter, RequestId, Store, Thresholds};
-use tidegate::{AlgorithmKind, Key, Limit, ManualClock, Micros, Name};
+use tidegate::{Algorithm, Key, Limit, ManualClock, Micros, Name};
 
 use super::{Account, Bench, START, limits};
 use crate::block_on::block_on;
@@ -37,7 +37,7 @@ pub fn each_threshold_is_told_once_in_a_period<S: Store>(make: &impl Fn() -> (S,
         assert_eq!(account.charge(1).crossed, 0, "{limit}: refused");
         assert_eq!(bench.account_of(meter(limit, &[100, 1]), "bob").charge(limit.capacity()).crossed, 3, "{limit}");
         // As much again, in the same period: nothing is told. In the next one, all is.
-        if limit.algorithm() == AlgorithmKind::SlidingLog || limit.algorithm() == AlgorithmKind::FixedWindow {
+        if limit.algorithm() == Algorithm::SlidingLog || limit.algorithm() == Algorithm::FixedWindow {
             bench.clock.advance(limit.period());
             assert_eq!(account.charge(limit.capacity()).crossed, 7, "{limit}: the next period");
         } else {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, Calendar, Limit};
+use tidegate::{Algorithm, Calendar, Limit};
 
 use crate::random::Random;
 
@@ -22,7 +22,7 @@ const PRIMES: [u64; 8] = [7, 97, 2_039, 2_053, 65_537, 999_983, 1_000_000_007, 9
 const EDGES: [u64; 6] = [2_046, 2_047, 2_048, 2_049, 4_095, 4_096];
 
 /// A limit of one of `algorithms`.
-pub(super) fn limit(random: &mut Random, algorithms: &[AlgorithmKind]) -> Limit {
+pub(super) fn limit(random: &mut Random, algorithms: &[Algorithm]) -> Limit {
     loop {
         let algorithm = random.choose(algorithms);
         // Now and then one whose products are certain not to fit.
@@ -30,20 +30,20 @@ pub(super) fn limit(random: &mut Random, algorithms: &[AlgorithmKind]) -> Limit 
             true => (random.choose(&PRIMES[5..]), random.choose(&PERIODS[5..])),
             false => (count(random), period(random)),
         };
-        if algorithm == AlgorithmKind::FixedWindow && random.percent(30) {
+        if algorithm == Algorithm::FixedWindow && random.percent(30) {
             return Limit::try_calendar(count, calendar(random)).expect("a count within bounds");
         }
         let period = Duration::from_micros(period);
         let limit = Limit::try_new(algorithm, count, period).expect("count and period are within bounds");
         let limit = match algorithm {
-            AlgorithmKind::TokenBucket if random.percent(50) => limit.try_burst(self::count(random)),
-            AlgorithmKind::LeakyBucket if random.percent(50) => limit.try_queue(self::count(random)),
-            AlgorithmKind::FixedWindow if random.percent(40) => limit.try_from_first_request(),
-            AlgorithmKind::TokenBucket
-            | AlgorithmKind::LeakyBucket
-            | AlgorithmKind::FixedWindow
-            | AlgorithmKind::SlidingLog
-            | AlgorithmKind::SlidingCounter => Ok(limit),
+            Algorithm::TokenBucket if random.percent(50) => limit.try_burst(self::count(random)),
+            Algorithm::LeakyBucket if random.percent(50) => limit.try_queue(self::count(random)),
+            Algorithm::FixedWindow if random.percent(40) => limit.try_from_first_request(),
+            Algorithm::TokenBucket
+            | Algorithm::LeakyBucket
+            | Algorithm::FixedWindow
+            | Algorithm::SlidingLog
+            | Algorithm::SlidingCounter => Ok(limit),
         };
         // Only a bucket that would take a lifetime to refill is refused.
         if let Ok(limit) = limit {

@@ -1,7 +1,7 @@
 //! What is asked next, and when: wherever the answers are about to change.
 
 use tidegate::kernel::{Charged, Verb, Verdict};
-use tidegate::{AlgorithmKind, Limit, Micros};
+use tidegate::{Algorithm, Limit, Micros};
 
 use crate::random::Random;
 
@@ -78,11 +78,9 @@ impl Subject {
         let (capacity, count) = (u128::from(self.limit.capacity()), u128::from(self.limit.count()));
         let ticks = u128::from(self.period() / self.tick());
         match self.limit.algorithm() {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
-                (capacity * ticks).div_ceil(count) as u64 * self.tick()
-            }
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog => self.period(),
-            AlgorithmKind::SlidingCounter => 2 * self.period(),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => (capacity * ticks).div_ceil(count) as u64 * self.tick(),
+            Algorithm::FixedWindow | Algorithm::SlidingLog => self.period(),
+            Algorithm::SlidingCounter => 2 * self.period(),
         }
     }
 
@@ -203,7 +201,7 @@ pub(super) fn verb(random: &mut Random, subject: &Subject) -> Verb {
     let charged = subject.charged[random.within(0..=3) as usize];
     match random.within(0..=99) {
         0..8 => Verb::Settle(charged),
-        8..12 if subject.limit.algorithm() == AlgorithmKind::SlidingLog => Verb::Renew(charged),
+        8..12 if subject.limit.algorithm() == Algorithm::SlidingLog => Verb::Renew(charged),
         12 => Verb::Renew(charged),
         8..82 => Verb::Charge,
         82..87 => Verb::Report,

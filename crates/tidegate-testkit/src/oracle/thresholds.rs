@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tidegate::AlgorithmKind;
+use tidegate::Algorithm;
 use tidegate::kernel::Verb;
 
 use super::ratio::Ratio;
@@ -38,7 +38,7 @@ impl Told {
             // In a fixed window each crossing is another one. Elsewhere it is once a period, by
             // clocks that may go back, but not by more than that.
             let is_told = self.at.get(&name).is_some_and(|at| (at - lasts..at + lasts).contains(&now));
-            if terms.algorithm == AlgorithmKind::FixedWindow || !is_told {
+            if terms.algorithm == Algorithm::FixedWindow || !is_told {
                 self.at.insert(name, now);
                 crossed |= 1 << index;
             }

@@ -127,7 +127,7 @@ where
     fn call(&mut self, request: Q) -> Self::Future {
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
-        let admitted = self.layer.limiter.acquire(self.layer.key.key_for(&request), self.layer.timeout);
+        let admitted = self.layer.limiter.acquire_and_delay(self.layer.key.key_for(&request), self.layer.timeout);
         Box::pin(async move {
             admitted.await?;
             ready.call(request).await.map_err(Into::into)
@@ -137,12 +137,15 @@ where
 
 /// A limiter on any store.
 trait AnyAcquire: Send + Sync {
-    fn acquire(&self, key: String, timeout: Duration)
-    -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>>;
+    fn acquire_and_delay(
+        &self,
+        key: String,
+        timeout: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<(), AcquireError>> + Send>>;
 }
 
 impl<S: Store> AnyAcquire for Limiter<S> {
-    fn acquire(
+    fn acquire_and_delay(
         &self,
         key: String,
         timeout: Duration,
@@ -151,7 +154,7 @@ impl<S: Store> AnyAcquire for Limiter<S> {
         Box::pin(async move {
             let clock = limiter.store().clock();
             let deadline = clock.now().saturating_add(Micros::from_duration(timeout));
-            let decision = limiter.acquire(key.as_str(), timeout).await?;
+            let decision = limiter.acquire_async(key.as_str(), timeout).await?;
             if decision.delay().is_zero() {
                 return Ok(());
             }

@@ -41,7 +41,7 @@ fn told(words: &str, requests: usize, wait: Duration, style: HeaderStyle) -> Hea
 }
 
 fn policies(limiter: &Limiter) -> Option<HeaderValue> {
-    let mut line = Line::new();
+    let mut line = HeaderLine::new();
     for limit in limiter.limits_of("alice").expect("valid").expect("not blocked") {
         write_policy(&mut line, &limit.meter, None);
     }

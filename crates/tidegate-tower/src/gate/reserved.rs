@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Check, Store, StoreError};
-use tidegate::{CheckError, Decision, Limit, Limiter, Micros, Reservation, ReserveError};
+use tidegate::store::{Check, Store};
+use tidegate::{Decision, Limit, Limiter, Micros, Reservation, ReserveOutcome};
 
 use super::Gate;
-use crate::call::{AdmissionResult, Kept, answer};
+use crate::call::{AdmissionResult, OwnedCall, answer};
 use crate::head::Text;
 use crate::hold::Hold;
 use crate::tally::Spent;
 
-struct Reserved<S: Store> {
+struct HeldReservation<S: Store> {
     limiter: Limiter<S>,
     reservation: Reservation<S>,
     renew_every: Micros,
@@ -26,7 +26,7 @@ const RENEWALS: u32 = 3;
 pub(super) async fn reserve<S: Store>(
     limiter: Limiter<S>,
     gate: Arc<Gate>,
-    kept: Arc<Kept>,
+    kept: Arc<OwnedCall>,
     lasts: Duration,
 ) -> AdmissionResult {
     let (call, mut text) = (kept.call(), Text::default());
@@ -37,14 +37,10 @@ pub(super) async fn reserve<S: Store>(
         let permits = limits.iter().filter_map(|limit| limit.meter().limit()).filter(Limit::is_in_flight);
         shortest = permits.map(|limit| limit.period()).fold(lasts, Duration::min);
     };
-    let reservation = match limiter.reserve_with_limits(request, tell).await {
-        Ok(reservation) => reservation,
-        Err(ReserveError::Refused(decision)) => return answer(Ok(*decision), fields),
-        Err(ReserveError::Check(error)) => return answer(Err(error), None),
-        Err(error) => {
-            let source = Box::new(error);
-            return answer(Err(CheckError::Store(StoreError::Failed { source })), None);
-        }
+    let reservation = match limiter.reserve_with_limits_async(request, tell).await {
+        Ok(ReserveOutcome::Made(reservation)) => reservation,
+        Ok(ReserveOutcome::Refused(decision)) => return answer(Ok(decision), fields),
+        Err(error) => return answer(Err(error), None),
     };
     let mut admission = answer(Ok(reservation.decision().clone()), fields)?;
     if admission.is_repeated {
@@ -54,13 +50,13 @@ pub(super) async fn reserve<S: Store>(
     }
     let renewed_at = limiter.store().clock().now();
     let renew_every = Micros::from_duration(shortest / RENEWALS);
-    admission.hold = Some(Box::new(Reserved { limiter, reservation, renew_every, renewed_at }));
+    admission.hold = Some(Box::new(HeldReservation { limiter, reservation, renew_every, renewed_at }));
     Ok(admission)
 }
 
-impl<S: Store> Hold for Reserved<S> {
+impl<S: Store> Hold for HeldReservation<S> {
     fn settle(self: Box<Self>, spent: Spent) {
-        let Reserved { limiter, reservation, .. } = *self;
+        let HeldReservation { limiter, reservation, .. } = *self;
         // What cannot be settled stays charged: against the caller, as always.
         let task = async move { drop(reservation.settle_async(spent.amounts()).await) };
         limiter.store().in_background(Box::pin(task));

@@ -9,7 +9,7 @@ use tidegate::store::Check;
 
 use super::Gate;
 use crate::fields::{Fields, QuotaStatus, binds, write_policy};
-use crate::line::Line;
+use crate::line::HeaderLine;
 use crate::partition::hash_of;
 
 /// The policy of one limit, written down once.
@@ -41,7 +41,7 @@ impl Gate {
 
     #[inline(never)]
     fn fields_of_any(&self, decision: &Decision, limits: &[Check<'_>]) -> Option<Fields> {
-        let (mut partition, mut line) = (None, Line::new());
+        let (mut partition, mut line) = (None, HeaderLine::new());
         for limit in limits {
             let hash = self.settings.secret.as_ref().map(|secret| hash_of(secret, limit.key()));
             if binds(limit.meter(), decision) {
@@ -53,7 +53,7 @@ impl Gate {
         if let ([limit], Some(field), None) = (limits, &policies, &self.settings.secret) {
             let (identity, capacity) = (limit.meter().identity(), limit.meter().capacity());
             let unit = limit.meter().unit().map(Into::into);
-            let name = Line::new().quoted(decision.rule().as_str()).as_bytes().into();
+            let name = HeaderLine::new().quoted(decision.rule().as_str()).as_bytes().into();
             // Of two threads the first one's is kept; both are right.
             let _ = self.only_policy.set(OnlyPolicy { identity, capacity, unit, name, field: lasting(field.clone()) });
         }

@@ -19,19 +19,19 @@ pin_project! {
     pub struct ReservedBody<B> {
         #[pin]
         body: B,
-        held: Option<Held>,
+        held: Option<UntilEnd>,
     }
 }
 
 /// What the request holds until the body has ended.
-struct Held {
+struct UntilEnd {
     hold: Option<Box<dyn Hold>>,
     tally: Option<Box<dyn Tally>>,
 }
 
 impl<B: Body> ReservedBody<B> {
     pub(super) fn new(body: B, hold: Option<Box<dyn Hold>>, tally: Option<Box<dyn Tally>>) -> Self {
-        let mut held = hold.map(|hold| Held { hold: Some(hold), tally });
+        let mut held = hold.map(|hold| UntilEnd { hold: Some(hold), tally });
         if body.is_end_stream() {
             end(&mut held, BodyEnd::Complete);
         }
@@ -82,13 +82,13 @@ impl<B: fmt::Debug> fmt::Debug for ReservedBody<B> {
 }
 
 /// Gives back what is held, if that was not done before.
-fn end(held: &mut Option<Held>, end: BodyEnd) {
+fn end(held: &mut Option<UntilEnd>, end: BodyEnd) {
     if let Some(mut held) = held.take() {
         held.give_back(end);
     }
 }
 
-impl Held {
+impl UntilEnd {
     fn see<D: Buf>(&mut self, frame: &Frame<D>) {
         if let Some(hold) = &mut self.hold {
             hold.renew_if_due();
@@ -112,7 +112,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for UntilEnd {
     fn drop(&mut self) {
         // A tally that panics beside another panic would end the process: then only permits are given back.
         if !thread::panicking() {

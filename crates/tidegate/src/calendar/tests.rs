@@ -222,11 +222,11 @@ fn instants_are_shown_as_the_zone_shows_them() {
 
 #[test]
 fn a_limit_by_the_calendar_is_a_fixed_window_in_words_and_numbers() {
-    use crate::{AlgorithmKind, Limit};
+    use crate::{Algorithm, Limit};
 
     for words in ["1000000/month in Europe/Berlin from day 31", "50/day in America/New_York", "9/week in UTC debt 3"] {
         let limit: Limit = words.parse().expect(words);
-        assert_eq!((limit.to_string(), limit.algorithm()), (words.to_owned(), AlgorithmKind::FixedWindow));
+        assert_eq!((limit.to_string(), limit.algorithm()), (words.to_owned(), Algorithm::FixedWindow));
         assert!(limit.is_by_calendar() && limit.resets_by().is_some());
     }
     let monthly = Limit::calendar(5, calendar("month in UTC"));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Decision;
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::limit::Limit;
 
 impl Limit {
@@ -18,11 +18,11 @@ impl Limit {
     #[must_use]
     pub fn refill_time(&self) -> Duration {
         match self.algorithm() {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 let whole = self.period().as_micros() * u128::from(self.capacity());
                 micros(whole.div_ceil(u128::from(self.count())))
             }
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => self.period(),
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => self.period(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Limit {
             return decision.verdict.retry_after.to_duration();
         }
         let whole = decision.verdict.reset_after.to_duration();
-        let drains = matches!(self.algorithm(), AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket);
+        let drains = matches!(self.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
         // The local fallback counts by a share of the limit.
         if !drains || decision.is_degraded() {
             return whole;

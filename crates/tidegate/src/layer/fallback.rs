@@ -88,7 +88,7 @@ impl<S> Fallback<S> {
 
     /// Answers in place of a store that failed with `error`.
     #[cold]
-    fn stand_in(
+    fn answer_by_mode(
         &self,
         checks: &[Check<'_>],
         verdicts: &mut [Verdict],
@@ -177,7 +177,7 @@ impl<S: Store> Store for Fallback<S> {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         match self.store.decide(checks, verdicts).await {
             Ok(at) => Ok(at),
-            Err(error) => self.stand_in(checks, verdicts, error),
+            Err(error) => self.answer_by_mode(checks, verdicts, error),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "calendar")]
 use super::valid;
 use super::{Form, Invalid, Limit};
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::calendar::Calendar;
 #[cfg(feature = "calendar")]
 use crate::error::ConfigError;
@@ -95,7 +95,7 @@ impl Limit {
 
     pub(super) const fn by_calendar(count: u64, calendar: Calendar) -> Result<Limit, Invalid> {
         let period = Duration::from_micros(calendar.nominal());
-        match Limit::checked(AlgorithmKind::FixedWindow, count, period) {
+        match Limit::checked(Algorithm::FixedWindow, count, period) {
             Ok(limit) => Ok(Limit { form: Form::Calendar(calendar), ..limit }),
             Err(invalid) => Err(invalid),
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Form, Limit, valid};
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::error::ConfigError;
 
 impl Limit {
@@ -87,7 +87,7 @@ impl Limit {
     /// See [`per_second`](Limit::per_second).
     #[must_use]
     pub const fn token_bucket(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::TokenBucket, count, period))
+        valid(Limit::checked(Algorithm::TokenBucket, count, period))
     }
 
     /// A leaky bucket: the same bound as a token bucket whose burst is the
@@ -109,7 +109,7 @@ impl Limit {
     /// See [`per_second`](Limit::per_second).
     #[must_use]
     pub const fn leaky_bucket(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::LeakyBucket, count, period))
+        valid(Limit::checked(Algorithm::LeakyBucket, count, period))
     }
 
     /// A fixed window: at most `count` in every window of the clock, and so
@@ -126,7 +126,7 @@ impl Limit {
     /// See [`per_second`](Limit::per_second).
     #[must_use]
     pub const fn fixed_window(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::FixedWindow, count, period))
+        valid(Limit::checked(Algorithm::FixedWindow, count, period))
     }
 
     /// A sliding window log: at most `count` in any period, wherever it
@@ -143,7 +143,7 @@ impl Limit {
     /// See [`per_second`](Limit::per_second).
     #[must_use]
     pub const fn sliding_log(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::SlidingLog, count, period))
+        valid(Limit::checked(Algorithm::SlidingLog, count, period))
     }
 
     /// A sliding window counter: the log, approximated by two counters. At
@@ -162,7 +162,7 @@ impl Limit {
     /// See [`per_second`](Limit::per_second).
     #[must_use]
     pub const fn sliding_counter(count: u64, period: Duration) -> Limit {
-        valid(Limit::checked(AlgorithmKind::SlidingCounter, count, period))
+        valid(Limit::checked(Algorithm::SlidingCounter, count, period))
     }
 
     /// A limit on requests in flight: at most `count` at a time. A request holds a permit
@@ -178,10 +178,10 @@ impl Limit {
     /// use tidegate::{Limit, Limiter};
     ///
     /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
-    /// let call = limiter.reserve("alice")?;
-    /// assert!(limiter.reserve("alice").is_err());
+    /// let call = limiter.reserve("alice")?.made().expect("admitted");
+    /// assert!(limiter.reserve("alice")?.made().is_none());
     /// call.release()?;
-    /// assert!(limiter.reserve("alice").is_ok());
+    /// assert!(limiter.reserve("alice")?.made().is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -288,7 +288,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_token_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::TokenBucket, count, period)
+        Limit::try_new(Algorithm::TokenBucket, count, period)
     }
 
     /// [`leaky_bucket`](Limit::leaky_bucket) for numbers that are not literals.
@@ -305,7 +305,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_leaky_bucket(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::LeakyBucket, count, period)
+        Limit::try_new(Algorithm::LeakyBucket, count, period)
     }
 
     /// [`fixed_window`](Limit::fixed_window) for numbers that are not literals.
@@ -322,7 +322,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_fixed_window(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::FixedWindow, count, period)
+        Limit::try_new(Algorithm::FixedWindow, count, period)
     }
 
     /// [`sliding_log`](Limit::sliding_log) for numbers that are not literals.
@@ -339,7 +339,7 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_sliding_log(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::SlidingLog, count, period)
+        Limit::try_new(Algorithm::SlidingLog, count, period)
     }
 
     /// [`sliding_counter`](Limit::sliding_counter) for numbers that are not literals.
@@ -356,16 +356,16 @@ impl Limit {
     /// # Errors
     /// If a number is zero or out of bounds.
     pub fn try_sliding_counter(count: u64, period: Duration) -> Result<Limit, ConfigError> {
-        Limit::try_new(AlgorithmKind::SlidingCounter, count, period)
+        Limit::try_new(Algorithm::SlidingCounter, count, period)
     }
 
     /// The factory: a limit of an algorithm chosen at run time.
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{AlgorithmKind, Limit};
+    /// use tidegate::{Algorithm, Limit};
     ///
-    /// for algorithm in AlgorithmKind::ALL {
+    /// for algorithm in Algorithm::ALL {
     ///     let limit = Limit::try_new(algorithm, 100, Duration::from_secs(60))?;
     ///     assert_eq!(limit.capacity(), 100);
     /// }
@@ -374,7 +374,7 @@ impl Limit {
     ///
     /// # Errors
     /// If a number is zero or out of bounds.
-    pub fn try_new(algorithm: AlgorithmKind, count: u64, period: Duration) -> Result<Limit, ConfigError> {
+    pub fn try_new(algorithm: Algorithm, count: u64, period: Duration) -> Result<Limit, ConfigError> {
         Ok(Limit::checked(algorithm, count, period)?)
     }
 
@@ -392,7 +392,7 @@ impl Limit {
     /// As [`per_second`](Limit::per_second), and on another algorithm.
     #[must_use]
     pub const fn burst(self, burst: u64) -> Limit {
-        valid(self.with_capacity("burst", AlgorithmKind::TokenBucket, burst))
+        valid(self.with_capacity("burst", Algorithm::TokenBucket, burst))
     }
 
     /// [`burst`](Limit::burst) for a number that is not a literal.
@@ -409,7 +409,7 @@ impl Limit {
     /// # Errors
     /// If it is zero or out of bounds, or this is not a token bucket.
     pub fn try_burst(self, burst: u64) -> Result<Limit, ConfigError> {
-        Ok(self.with_capacity("burst", AlgorithmKind::TokenBucket, burst)?)
+        Ok(self.with_capacity("burst", Algorithm::TokenBucket, burst)?)
     }
 
     /// Lets a leaky bucket hold `queue` units instead of its count, the one
@@ -427,7 +427,7 @@ impl Limit {
     /// As [`per_second`](Limit::per_second), and on another algorithm.
     #[must_use]
     pub const fn queue(self, queue: u64) -> Limit {
-        valid(self.with_capacity("queue", AlgorithmKind::LeakyBucket, queue))
+        valid(self.with_capacity("queue", Algorithm::LeakyBucket, queue))
     }
 
     /// [`queue`](Limit::queue) for a number that is not a literal.
@@ -444,7 +444,7 @@ impl Limit {
     /// # Errors
     /// If it is zero or out of bounds, or this is no leaky bucket.
     pub fn try_queue(self, queue: u64) -> Result<Limit, ConfigError> {
-        Ok(self.with_capacity("queue", AlgorithmKind::LeakyBucket, queue)?)
+        Ok(self.with_capacity("queue", Algorithm::LeakyBucket, queue)?)
     }
 
     /// Lets a fixed window start with its first request instead of at a

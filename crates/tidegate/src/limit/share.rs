@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::Limit;
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 
 impl Limit {
     /// The limit that each of so many processes may keep by itself so that
@@ -27,8 +27,8 @@ impl Limit {
         let share = match self.algorithm() {
             // The rate of a bucket can be divided exactly, unless its period
             // becomes too long.
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => slower().or_else(smaller),
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => smaller(),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => slower().or_else(smaller),
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => smaller(),
         };
         share.or_else(|| self.with_numbers(self.count(), self.period(), 1)).unwrap_or(self)
     }

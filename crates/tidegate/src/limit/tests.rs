@@ -101,7 +101,7 @@ fn a_limit_means_what_its_words_say() {
 fn the_largest_numbers_are_taken_and_no_larger_ones() {
     let longest = Limit::MAX_PERIOD;
     let too_long = longest + Duration::from_micros(1);
-    for algorithm in AlgorithmKind::ALL {
+    for algorithm in Algorithm::ALL {
         for (count, period) in [(1, Duration::from_micros(1)), (MAX, SECOND), (MAX, longest), (1, longest)] {
             assert!(Limit::try_new(algorithm, count, period).is_ok(), "{algorithm:?} {count} {period:?}");
         }
@@ -118,15 +118,14 @@ fn the_largest_numbers_are_taken_and_no_larger_ones() {
 
 #[test]
 fn only_its_own_settings_apply_to_an_algorithm() {
-    for algorithm in AlgorithmKind::ALL {
+    for algorithm in Algorithm::ALL {
         let limit = Limit::try_new(algorithm, 1_000_000_000, SECOND).expect("a limit");
         let other = |field, instead| ConfigError::NotApplicable { field, algorithm, instead };
         let bursts = limit.try_burst(MAX).map(|limit| limit.capacity());
         let queues = limit.try_queue(MAX).map(|limit| limit.capacity());
         let starts = limit.try_from_first_request().map(|limit| limit.starts_with_first_request());
         let is = |kind| algorithm == kind;
-        let [token, leaky, fixed] =
-            [AlgorithmKind::TokenBucket, AlgorithmKind::LeakyBucket, AlgorithmKind::FixedWindow];
+        let [token, leaky, fixed] = [Algorithm::TokenBucket, Algorithm::LeakyBucket, Algorithm::FixedWindow];
         assert_eq!(bursts, if is(token) { Ok(MAX) } else { Err(other("burst", token)) });
         assert_eq!(queues, if is(leaky) { Ok(MAX) } else { Err(other("queue", leaky)) });
         assert_eq!(starts, if is(fixed) { Ok(true) } else { Err(other("from-first", fixed)) });

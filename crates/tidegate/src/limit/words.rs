@@ -14,18 +14,18 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::{Form, Limit, ONE_CAPACITY};
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::calendar::Calendar;
 use crate::error::ConfigError;
 
 /// What an algorithm is called, the name to print first.
-const fn names(algorithm: AlgorithmKind) -> [&'static str; 2] {
+const fn names(algorithm: Algorithm) -> [&'static str; 2] {
     match algorithm {
-        AlgorithmKind::TokenBucket => ["token-bucket", "token"],
-        AlgorithmKind::LeakyBucket => ["leaky", "leaky-bucket"],
-        AlgorithmKind::FixedWindow => ["fixed", "fixed-window"],
-        AlgorithmKind::SlidingLog => ["sliding-log", "log"],
-        AlgorithmKind::SlidingCounter => ["sliding-counter", "sliding"],
+        Algorithm::TokenBucket => ["token-bucket", "token"],
+        Algorithm::LeakyBucket => ["leaky", "leaky-bucket"],
+        Algorithm::FixedWindow => ["fixed", "fixed-window"],
+        Algorithm::SlidingLog => ["sliding-log", "log"],
+        Algorithm::SlidingCounter => ["sliding-counter", "sliding"],
     }
 }
 
@@ -44,7 +44,7 @@ const UNITS: [(&[&str], u64); 7] = [
     (&["us", "microsecond", "microseconds"], 1),
 ];
 
-impl fmt::Display for AlgorithmKind {
+impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(names(*self)[0])
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Limit {
         match self.form {
             Form::InFlight => write!(f, "{IN_FLIGHT} {} for ", self.count)?,
             Form::Calendar(calendar) => write!(f, "{}/{calendar}", self.count)?,
-            Form::Usual | Form::FromFirst if self.algorithm == AlgorithmKind::TokenBucket => {
+            Form::Usual | Form::FromFirst if self.algorithm == Algorithm::TokenBucket => {
                 write!(f, "{}/", self.count)?;
             }
             Form::Usual | Form::FromFirst => write!(f, "{} {}/", self.algorithm, self.count)?,
@@ -72,11 +72,11 @@ impl fmt::Display for Limit {
             }
         }
         match self.algorithm {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket if self.capacity == self.count => {}
-            AlgorithmKind::TokenBucket => write!(f, " burst {}", self.capacity)?,
-            AlgorithmKind::LeakyBucket => write!(f, " queue {}", self.capacity)?,
-            AlgorithmKind::FixedWindow if self.starts_with_first_request() => f.write_str(" from-first")?,
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog | AlgorithmKind::SlidingCounter => {}
+            Algorithm::TokenBucket | Algorithm::LeakyBucket if self.capacity == self.count => {}
+            Algorithm::TokenBucket => write!(f, " burst {}", self.capacity)?,
+            Algorithm::LeakyBucket => write!(f, " queue {}", self.capacity)?,
+            Algorithm::FixedWindow if self.starts_with_first_request() => f.write_str(" from-first")?,
+            Algorithm::FixedWindow | Algorithm::SlidingLog | Algorithm::SlidingCounter => {}
         }
         if self.debt == ONE_CAPACITY || self.is_in_flight() { Ok(()) } else { write!(f, " debt {}", self.debt) }
     }
@@ -194,7 +194,7 @@ impl<'t> Parser<'t> {
     /// A rate by the calendar, which is a fixed window.
     fn calendar(&mut self) -> Result<Limit, ConfigError> {
         if let Some(word) = self.words.next_if(|word| word.starts_with(|first: char| first.is_ascii_alphabetic())) {
-            if !names(AlgorithmKind::FixedWindow).contains(&word) {
+            if !names(Algorithm::FixedWindow).contains(&word) {
                 return Err(self.unreadable("fixed, or no algorithm, before a limit by the calendar", word));
             }
         }
@@ -210,17 +210,17 @@ impl<'t> Parser<'t> {
         self.ending(limit, word)
     }
 
-    fn algorithm(&mut self) -> Result<AlgorithmKind, ConfigError> {
+    fn algorithm(&mut self) -> Result<Algorithm, ConfigError> {
         match self.words.peek().copied() {
             Some(word) if word.starts_with(|first: char| first.is_ascii_alphabetic()) => {
                 self.words.next();
-                AlgorithmKind::ALL.into_iter().find(|kind| names(*kind).contains(&word)).ok_or_else(|| {
+                Algorithm::ALL.into_iter().find(|kind| names(*kind).contains(&word)).ok_or_else(|| {
                     let expected = "an algorithm (token-bucket, leaky, fixed, sliding-log, sliding-counter), in-flight or a \
                                     rate";
                     self.unreadable(expected, word)
                 })
             }
-            Some(_) | None => Ok(AlgorithmKind::TokenBucket),
+            Some(_) | None => Ok(Algorithm::TokenBucket),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Waiting until admitted: first come, first served, for each key and class.
 //!
 //! A caller that waits stands in the queue of its key, and of its class if a rule has
-//! [any](crate::Priority): a class that has to wait does not hold up one that need not. Only the
+//! [any](crate::PriorityClasses): a class that has to wait does not hold up one that need not. Only the
 //! first in the queue asks the store. A waiter who leaves, admitted or not, wakes the
 //! next. Nothing is charged before it is admitted, so a waiter who is dropped
 //! leaves nothing behind.
@@ -16,7 +16,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::ask::untold;
+use super::ask::ignore_limits;
 use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::Verb;
@@ -33,7 +33,7 @@ use crate::time::{Clock, Micros, Sleep};
 ///
 /// let limiter = Limiter::new(Limit::per_hour(1));
 /// assert!(limiter.allow("alice"));
-/// let waited = limiter.acquire_blocking("alice", Duration::from_secs(1));
+/// let waited = limiter.acquire("alice", Duration::from_secs(1));
 /// assert!(matches!(waited, Err(AcquireError::Timeout { .. })));
 /// ```
 #[derive(Debug, thiserror::Error)]
@@ -57,17 +57,37 @@ pub enum AcquireError {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Waits until the request is admitted, in the order of arrival for each
-    /// key and [class](crate::Priority), for at most `timeout`. Requests without a key of their own wait
+    /// Blocks this thread until the request is admitted, in the order of arrival for each
+    /// key and [class](crate::PriorityClasses), for at most `timeout`. Requests without a key of their own wait
     /// for those that meet the same limits.
     ///
     /// The first in line asks again after its `retry_after`, or sooner if this
     /// limiter was given another policy or the key was refunded or reset. It
-    /// gives up at once when it sees that the time will not do. A future that
-    /// is dropped has charged nothing, and lets the next in line go ahead.
+    /// gives up at once when it sees that the time will not do.
     /// Callers of [`check`](Limiter::check) do not queue, and may overtake.
     /// What a leaky bucket asks for as [`delay`](Decision::delay) is left to
     /// the caller.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_second(100).burst(1));
+    /// for _ in 0..3 {
+    ///     assert!(limiter.acquire("crawler", Duration::from_secs(60))?.is_allowed());
+    /// }
+    /// # Ok::<(), tidegate::AcquireError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`AcquireError::Timeout`], or whatever else kept the request
+    /// from being admitted; nothing was charged.
+    pub fn acquire<'a>(&self, request: impl Into<Request<'a>>, timeout: Duration) -> Result<Decision, AcquireError> {
+        blocking::block_on(self.acquire_async(request, timeout))
+    }
+
+    /// [`acquire`](Limiter::acquire) as a future. One that is dropped has charged nothing, and
+    /// lets the next in line go ahead.
     ///
     /// It needs no particular runtime. A caller that waits takes about 750 bytes:
     /// at most 600 of this future, most of them the request, and the rest for its
@@ -79,7 +99,7 @@ impl<S: Store> Limiter<S> {
     /// # async fn run() -> Result<(), AcquireError> {
     /// let limiter = Limiter::new(Limit::per_second(100).burst(1));
     /// for page in 1..=3 {
-    ///     let _admitted = limiter.acquire("crawler", Duration::from_secs(5)).await?;
+    ///     let _admitted = limiter.acquire_async("crawler", Duration::from_secs(5)).await?;
     ///     println!("fetch page {page}");
     /// }
     /// # Ok(())
@@ -87,18 +107,17 @@ impl<S: Store> Limiter<S> {
     /// ```
     ///
     /// # Errors
-    /// [`AcquireError::Timeout`], or whatever else kept the request
-    /// from being admitted; nothing was charged.
-    pub fn acquire<'a>(
+    /// As [`acquire`](Limiter::acquire).
+    pub fn acquire_async<'a>(
         &self,
         request: impl Into<Request<'a>>,
         timeout: Duration,
     ) -> impl Future<Output = Result<Decision, AcquireError>> {
-        self.acquire_with_limits(request, timeout, untold)
+        self.acquire_with_limits_async(request, timeout, ignore_limits)
     }
 
     /// The same, and the limits that made each decision, of which the last is the answer: see
-    /// [`decide_with_limits`](Limiter::decide_with_limits).
+    /// [`decide_with_limits_async`](Limiter::decide_with_limits_async).
     ///
     /// ```
     /// # use std::time::Duration;
@@ -106,7 +125,7 @@ impl<S: Store> Limiter<S> {
     /// # async fn run() -> Result<(), AcquireError> {
     /// let limiter = Limiter::new(Limit::per_second(100).burst(1));
     /// let (timeout, mut count) = (Duration::from_secs(5), 0);
-    /// let _admitted = limiter.acquire_with_limits("crawler", timeout, |_, limits| count = limits.len()).await?;
+    /// let _admitted = limiter.acquire_with_limits_async("crawler", timeout, |_, limits| count = limits.len()).await?;
     /// assert_eq!(count, 1);
     /// # Ok(())
     /// # }
@@ -114,7 +133,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// As [`acquire`](Limiter::acquire).
-    pub fn acquire_with_limits<'a>(
+    pub fn acquire_with_limits_async<'a>(
         &self,
         request: impl Into<Request<'a>>,
         timeout: Duration,
@@ -181,29 +200,6 @@ impl<S: Store> Limiter<S> {
         if self.inner.waiters.places.taken.load(Ordering::Relaxed) > 0 {
             self.inner.waiters.wake_first(self.queue_of(request));
         }
-    }
-
-    /// [`acquire`](Limiter::acquire) for threads: blocks this one meanwhile.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate::{Limit, Limiter};
-    ///
-    /// let limiter = Limiter::new(Limit::per_second(100).burst(1));
-    /// for _ in 0..3 {
-    ///     assert!(limiter.acquire_blocking("crawler", Duration::from_secs(60))?.is_allowed());
-    /// }
-    /// # Ok::<(), tidegate::AcquireError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`acquire`](Limiter::acquire).
-    pub fn acquire_blocking<'a>(
-        &self,
-        request: impl Into<Request<'a>>,
-        timeout: Duration,
-    ) -> Result<Decision, AcquireError> {
-        blocking::block_on(self.acquire(request, timeout))
     }
 }
 
@@ -443,7 +439,7 @@ mod schedules {
             let waiters: Vec<_> = (0..2)
                 .map(|_| {
                     let limiter = limiter.clone();
-                    thread::spawn(move || block_on(limiter.acquire("alice", Duration::from_secs(10))).is_ok())
+                    thread::spawn(move || block_on(limiter.acquire_async("alice", Duration::from_secs(10))).is_ok())
                 })
                 .collect();
             clock.set(Micros::new(1_000_000));
@@ -484,12 +480,12 @@ mod schedules {
             let limiter = Limiter::with_store(Limit::per_second(1), store).expect("a valid policy");
             assert!(limiter.allow("alice"));
             let leaver = limiter.clone();
-            let mut leaver = Box::pin(async move { leaver.acquire("alice", Duration::from_secs(10)).await });
+            let mut leaver = Box::pin(async move { leaver.acquire_async("alice", Duration::from_secs(10)).await });
             let poll = leaver.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(poll.is_pending());
             let next = thread::spawn({
                 let limiter = limiter.clone();
-                move || block_on(limiter.acquire("alice", Duration::from_secs(10))).is_ok()
+                move || block_on(limiter.acquire_async("alice", Duration::from_secs(10))).is_ok()
             });
             let leaving = thread::spawn(move || drop(leaver));
             clock.set(Micros::new(1_000_000));
@@ -511,7 +507,7 @@ mod schedules {
             assert!(limiter.allow("alice"));
             let waiter = thread::spawn({
                 let limiter = limiter.clone();
-                move || block_on(limiter.acquire("alice", Duration::from_secs(10))).is_ok()
+                move || block_on(limiter.acquire_async("alice", Duration::from_secs(10))).is_ok()
             });
             limiter.set_policy(Limit::per_second(2)).expect("a valid policy");
             assert!(waiter.join().expect("the waiter ends"), "it is admitted, though no time passes");

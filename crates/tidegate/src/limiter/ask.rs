@@ -22,7 +22,7 @@ use crate::store::{Check, CheckError, Demand, ImmediateStore, Meter, Store, Stor
 use crate::time::Micros;
 
 /// A request, and what is asked of its limits.
-pub(super) type Asked<'q, 'r> = (Verb, &'q Request<'r>);
+pub(super) type VerbRequest<'q, 'r> = (Verb, &'q Request<'r>);
 
 /// What came of some requests: mostly of one.
 type Decisions = SmallVec<[Result<Decision, CheckError>; 1]>;
@@ -30,8 +30,8 @@ type Decisions = SmallVec<[Result<Decision, CheckError>; 1]>;
 /// Requests by the policy in force. They are large, and stay where they are made.
 type Resolved<'p, 'r> = SmallVec<[Resolution<'p, 'r>; 1]>;
 
-/// What there is one of for each limit: mostly few.
-type Few<T> = SmallVec<[T; 4]>;
+/// One for each limit, on the stack up to 4.
+type PerLimit<T> = SmallVec<[T; 4]>;
 /// Of each request, the error that it is.
 type Errors = SmallVec<[Option<CheckError>; 1]>;
 
@@ -70,7 +70,7 @@ impl<S: Store> Limiter<S> {
     /// If the store did not answer.
     pub(super) async fn ask_all(
         &self,
-        asked: &[Asked<'_, '_>],
+        asked: &[VerbRequest<'_, '_>],
         in_force: fn(&Policies) -> InForce<'_>,
         mut tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
     ) -> Result<Decisions, CheckError> {
@@ -84,21 +84,21 @@ impl<S: Store> Limiter<S> {
             for ((verb, request), resolution) in asked.iter().zip(&mut resolved) {
                 self.resolve_into(&current, *verb, request, resolution);
             }
-            let mut round = Round::new(asked, &resolved[..], id.as_ref());
-            let decided = round.decide(&inner.store).await?;
-            if round.matters() && !inner.policies.is_current(&current) {
+            let mut slice = RequestSlice::new(asked, &resolved[..], id.as_ref());
+            let decided = slice.decide(&inner.store).await?;
+            if slice.matters() && !inner.policies.is_current(&current) {
                 // What others have reached since is theirs to know, though this charge is no more.
-                for (check, verdict, at) in refund_charges(&inner.store, round.decided()).await {
+                for (check, verdict, at) in refund_charges(&inner.store, slice.decided()).await {
                     inner.observers.tell_crossed(&check, &verdict, at, false);
                 }
                 continue;
             }
             inner.policies.settle(&current, inner.store.clock());
-            let (decisions, is_carried_out) = (round.decisions(), round.is_carried_out);
+            let (decisions, is_carried_out) = (slice.decisions(), slice.is_carried_out);
             if let ([_], [Some(decision)]) = (asked, &*decisions) {
-                tell(decision, &round.checks);
+                tell(decision, &slice.checks);
             }
-            let (errors, crossed) = round.into_outcome();
+            let (errors, crossed) = slice.into_outcome();
             for (check, verdict) in crossed {
                 inner.observers.tell_crossed(&check, &verdict, decided.unwrap_or(Micros::ZERO), false);
             }
@@ -162,7 +162,12 @@ impl<S: Store> Limiter<S> {
 
     /// Asks the shadow rules: a refused request is charged to none of them
     /// either, and a repeated one was charged when it was first answered.
-    async fn ask_shadows(&self, (verb, request): Asked<'_, '_>, resolution: &Resolution<'_, '_>, decision: &Decision) {
+    async fn ask_shadows(
+        &self,
+        (verb, request): VerbRequest<'_, '_>,
+        resolution: &Resolution<'_, '_>,
+        decision: &Decision,
+    ) {
         let asked = if verb == Verb::Charge && !decision.is_allowed() { Verb::Peek } else { verb };
         let shadows = if decision.is_repeated() { &[] } else { &*resolution.shadows };
         let reservation = ReservationEvent::of(asked, request);
@@ -197,7 +202,7 @@ impl<S: Store> Limiter<S> {
         &self,
         decision: &Decision,
         decided: Option<Micros>,
-        (verb, request): Asked<'_, '_>,
+        (verb, request): VerbRequest<'_, '_>,
         resolution: &Resolution<'_, '_>,
     ) {
         let observers = &self.inner.observers;
@@ -226,15 +231,15 @@ impl<S: ImmediateStore> Limiter<S> {
 }
 
 /// For callers that need not know the limits.
-pub(super) fn untold(_: &Decision, _: &[Check<'_>]) {}
+pub(super) fn ignore_limits(_: &Decision, _: &[Check<'_>]) {}
 
 fn only(mut decisions: Decisions) -> Result<Decision, CheckError> {
     decisions.pop().unwrap_or_else(|| Ok(Decision::unlimited()))
 }
 
 /// Some requests as checks, and what came of them.
-struct Round<'a, 'p, 'r> {
-    asked: &'a [Asked<'a, 'a>],
+struct RequestSlice<'a, 'p, 'r> {
+    asked: &'a [VerbRequest<'a, 'a>],
     resolved: &'a [Resolution<'p, 'r>],
     /// Requests that cannot be admitted together with those before them.
     errors: Errors,
@@ -242,17 +247,17 @@ struct Round<'a, 'p, 'r> {
     /// that leaves most to others: it decides for all of them.
     strictest: HashMap<(u64, &'a Key<'r>), &'p Meter>,
     /// What each limit of each request says, in their order.
-    said: Few<Verdict>,
+    said: PerLimit<Verdict>,
     /// What the store was asked last.
-    checks: Few<Check<'a>>,
-    verdicts: Few<Verdict>,
+    checks: PerLimit<Check<'a>>,
+    verdicts: PerLimit<Verdict>,
     id: Option<&'a RequestId<'a>>,
     is_carried_out: bool,
 }
 
-/// What the limits of a round are asked.
+/// What of a slice the store is asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ask {
+enum SlicePart {
     /// What the requests ask for.
     All,
     /// The same, without those that only look: they have been asked.
@@ -261,27 +266,36 @@ enum Ask {
     Peeks,
 }
 
-impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
+impl<'a, 'p, 'r> RequestSlice<'a, 'p, 'r> {
     fn new(
-        asked: &'a [Asked<'a, 'a>],
+        asked: &'a [VerbRequest<'a, 'a>],
         resolved: &'a [Resolution<'p, 'r>],
         id: Option<&'a RequestId<'a>>,
-    ) -> Round<'a, 'p, 'r> {
-        let (checks, verdicts, said) = (Few::new(), Few::new(), Few::new());
+    ) -> RequestSlice<'a, 'p, 'r> {
+        let (checks, verdicts, said) = (PerLimit::new(), PerLimit::new(), PerLimit::new());
         let (errors, strictest) = (asked.iter().map(|_| None).collect(), HashMap::new());
-        let mut round =
-            Round { asked, resolved, errors, strictest, said, checks, verdicts, id: None, is_carried_out: false };
+        let mut slice = RequestSlice {
+            asked,
+            resolved,
+            errors,
+            strictest,
+            said,
+            checks,
+            verdicts,
+            id: None,
+            is_carried_out: false,
+        };
         if asked.len() > 1 {
-            round.add_up();
+            slice.add_up();
         }
-        round.said = smallvec![Verdict::default(); round.limits().count()];
+        slice.said = smallvec![Verdict::default(); slice.limits().count()];
         // Only charges and refunds of something need an id, and what is to be settled.
         let is_estimate = asked.iter().any(|(_, request)| request.extent == Extent::Estimate);
         let matters = |id: &&RequestId<'_>| {
-            id.purpose != Purpose::Once || is_estimate || round.limits().any(|(_, of)| of.cost > 0)
+            id.purpose != Purpose::Once || is_estimate || slice.limits().any(|(_, of)| of.cost > 0)
         };
-        round.id = id.filter(matters);
-        round
+        slice.id = id.filter(matters);
+        slice
     }
 
     /// The limits of all requests, and which request each is of.
@@ -326,15 +340,15 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
     /// Asks the store, and says when it decided if there was anything to ask.
     async fn decide(&mut self, store: &impl Store) -> Result<Option<Micros>, StoreError> {
         if let [_] = self.asked {
-            return self.ask(Ask::All, store).await;
+            return self.ask(SlicePart::All, store).await;
         }
         let is_refused = !self.resolved.iter().all(Resolution::has_to_pass) || self.errors.iter().any(Option::is_some);
         let peeks = self.asked.iter().filter(|(verb, _)| *verb == Verb::Peek).count();
         if !is_refused && (peeks == 0 || peeks == self.asked.len()) {
-            return self.ask(Ask::All, store).await;
+            return self.ask(SlicePart::All, store).await;
         }
         // A peek that is refused refuses all, so it is asked before anything is charged.
-        let decided = self.ask(Ask::Peeks, store).await?;
+        let decided = self.ask(SlicePart::Peeks, store).await?;
         // What has an id may have been charged before, and is repeated though nothing is left.
         let refuses = |index: usize| self.id.is_none() || self.asked[index].0 == Verb::Peek;
         let is_refused =
@@ -342,14 +356,14 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
         if is_refused {
             return Ok(decided);
         }
-        self.ask(Ask::Changes, store).await
+        self.ask(SlicePart::Changes, store).await
     }
 
-    async fn ask(&mut self, ask: Ask, store: &impl Store) -> Result<Option<Micros>, StoreError> {
-        let mut places: Few<Option<usize>> = Few::new();
+    async fn ask(&mut self, part: SlicePart, store: &impl Store) -> Result<Option<Micros>, StoreError> {
+        let mut places: PerLimit<Option<usize>> = PerLimit::new();
         let mut known = HashMap::new();
-        let mut checks: Few<Check<'a>> = Few::new();
-        let mut demands: Few<Demand> = Few::new();
+        let mut checks: PerLimit<Check<'a>> = PerLimit::new();
+        let mut demands: PerLimit<Demand> = PerLimit::new();
         for (index, applied) in self.limits() {
             let verb = self.asked[index].0;
             if self.asked.len() == 1 {
@@ -357,7 +371,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
                 checks.push(applied.check_alone(verb));
                 continue;
             }
-            if ask == Ask::Changes && verb == Verb::Peek {
+            if part == SlicePart::Changes && verb == Verb::Peek {
                 places.push(None);
                 continue;
             }
@@ -373,18 +387,18 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
                 return Err(StoreError::SameStateTwice { rule: applied.meter.name().clone() });
             }
             // A peek that is refused refuses all.
-            let change = if ask == Ask::Peeks { None } else { demand.change() };
+            let change = if part == SlicePart::Peeks { None } else { demand.change() };
             let (verb, cost) = change.unwrap_or_else(|| demand.look());
             checks[place] = applied.check_by(self.meter_of(applied), verb, cost);
             places.push(Some(place));
         }
-        if let Some(id) = self.id.filter(|_| ask != Ask::Peeks) {
+        if let Some(id) = self.id.filter(|_| part != SlicePart::Peeks) {
             checks.iter_mut().for_each(|check| *check = check.with_id(id));
         }
         self.checks = checks;
         self.verdicts = smallvec![Verdict::default(); self.checks.len()];
         if self.checks.is_empty() {
-            self.is_carried_out = ask != Ask::Peeks;
+            self.is_carried_out = part != SlicePart::Peeks;
             return Ok(None);
         }
         let at = store.decide(&self.checks, &mut self.verdicts).await?;
@@ -394,7 +408,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
             }
         }
         let refuses = |(check, verdict): (&Check<'_>, &Verdict)| check.verb().can_refuse() && !verdict.allowed;
-        self.is_carried_out = ask != Ask::Peeks && !self.checks.iter().zip(&self.verdicts).any(refuses);
+        self.is_carried_out = part != SlicePart::Peeks && !self.checks.iter().zip(&self.verdicts).any(refuses);
         Ok(Some(at))
     }
 
@@ -412,7 +426,7 @@ impl<'a, 'p, 'r> Round<'a, 'p, 'r> {
     }
 
     /// The errors, and the checks that crossed a threshold.
-    fn into_outcome(self) -> (Errors, Few<(Check<'a>, Verdict)>) {
+    fn into_outcome(self) -> (Errors, PerLimit<(Check<'a>, Verdict)>) {
         let crossed = self.decided().filter(|(_, verdict)| verdict.crossed != 0).collect();
         (self.errors, crossed)
     }
@@ -447,9 +461,9 @@ fn corrects_a_reservation(verb: Verb, request: &Request<'_>) -> Result<(), Check
 }
 
 /// The id of the first request that has one names all of them.
-fn id_of<'a>(asked: &[Asked<'a, 'a>]) -> Option<RequestId<'a>> {
+fn id_of<'a>(asked: &[VerbRequest<'a, 'a>]) -> Option<RequestId<'a>> {
     let text = asked.iter().find_map(|(_, request)| request.id)?;
-    let payload = |(_, request): &Asked<'_, '_>| request.payload();
+    let payload = |(_, request): &VerbRequest<'_, '_>| request.payload();
     let payload = asked.iter().map(payload).reduce(|all, one| all.rotate_left(1) ^ one)?;
     let lasts_ms = asked.iter().map(|(_, request)| request.lasts_ms).max()?;
     let purpose = match asked {

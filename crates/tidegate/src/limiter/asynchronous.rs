@@ -1,10 +1,10 @@
 //! The verbs of a limiter on any store, and what it tells of its limits.
 
-use super::ask::untold;
+use super::ask::ignore_limits;
 use super::{LimitOf, Limiter, Policies};
 use crate::decision::{Balance, Decision};
 use crate::kernel::{Verb, Verdict};
-use crate::policy::{Applied, Draft, Explanation, RuleExplanation};
+use crate::policy::{Applied, Explanation, PendingExplanation, RuleExplanation};
 use crate::request::Request;
 use crate::store::{Check, CheckError, Meter, Store};
 use crate::time::Micros;
@@ -30,7 +30,7 @@ impl<S: Store> Limiter<S> {
     /// [`CheckError::UnknownRule`] if the request does not fit the policy; or
     /// whatever kept the store from answering.
     pub async fn check_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Charge, &request.into(), untold).await
+        self.ask(Verb::Charge, &request.into(), ignore_limits).await
     }
 
     /// [`peek`](Limiter::peek) on any store.
@@ -47,7 +47,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
     pub async fn peek_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Peek, &request.into(), untold).await
+        self.ask(Verb::Peek, &request.into(), ignore_limits).await
     }
 
     /// [`report`](Limiter::report) on any store.
@@ -64,7 +64,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`check_async`](Limiter::check_async), except for the cost.
     pub async fn report_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::Report, &request.into(), untold).await
+        self.ask(Verb::Report, &request.into(), ignore_limits).await
     }
 
     /// [`refund`](Limiter::refund) on any store.
@@ -146,7 +146,7 @@ impl<S: Store> Limiter<S> {
     /// As [`check_async`](Limiter::check_async).
     pub async fn check_all_async(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
         let asked: Vec<_> = requests.iter().map(|request| (Verb::Charge, request)).collect();
-        self.ask_all(&asked, Policies::current_for_long, untold).await?.into_iter().collect()
+        self.ask_all(&asked, Policies::current_for_long, ignore_limits).await?.into_iter().collect()
     }
 
     /// Several requests of any verb, all or nothing: if a charge or a peek is
@@ -175,7 +175,7 @@ impl<S: Store> Limiter<S> {
         requests: &[(Verb, Request<'_>)],
     ) -> Result<Vec<Result<Decision, CheckError>>, CheckError> {
         let asked: Vec<_> = requests.iter().map(|(verb, request)| (*verb, request)).collect();
-        let decisions = self.ask_all(&asked, Policies::current_for_long, untold).await?;
+        let decisions = self.ask_all(&asked, Policies::current_for_long, ignore_limits).await?;
         for (verb, request) in asked {
             if verb.may_give_back() {
                 self.wake_first(request);
@@ -205,7 +205,7 @@ impl<S: Store> Limiter<S> {
         verb: Verb,
         request: impl Into<Request<'a>>,
     ) -> impl Future<Output = Result<Decision, CheckError>> + Send {
-        self.decide_with_limits(verb, request, untold)
+        self.decide_with_limits_async(verb, request, ignore_limits)
     }
 
     /// The same, and the limits that made the decision: `tell` gets it with the check of each limit that
@@ -219,7 +219,7 @@ impl<S: Store> Limiter<S> {
     /// # tidegate_testkit::block_on(async {
     /// let policy = Policy::new().limit("burst", Limit::per_second(5)).limit("daily", Limit::per_day(100));
     /// let (limiter, mut names) = (Limiter::new(policy), Vec::new());
-    /// let decided = limiter.decide_with_limits(Verb::Charge, "alice", |_, limits| {
+    /// let decided = limiter.decide_with_limits_async(Verb::Charge, "alice", |_, limits| {
     ///     names = limits.iter().map(|limit| limit.meter().name().to_string()).collect();
     /// });
     /// assert!(decided.await?.is_allowed());
@@ -231,7 +231,7 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// As [`check_async`](Limiter::check_async).
-    pub fn decide_with_limits<'a>(
+    pub fn decide_with_limits_async<'a>(
         &self,
         verb: Verb,
         request: impl Into<Request<'a>>,
@@ -293,10 +293,12 @@ impl<S: Store> Limiter<S> {
         let inner = &*self.inner;
         let current = inner.policies.current_for_long();
         let mut rules = Vec::new();
-        for Draft { rule, shadow, say, chosen_by, class } in current.policy.drafts(&request)? {
+        for PendingExplanation { rule, shadow, finding, chosen_by, class } in
+            current.policy.pending_explanations(&request)?
+        {
             let mut below_floor = false;
-            let say = match say {
-                Err(say) => say,
+            let finding = match finding {
+                Err(finding) => finding,
                 Ok(applied) => match applied.check(Verb::Peek) {
                     Err(_) => applied.unsatisfiable(),
                     Ok(check) => {
@@ -315,7 +317,7 @@ impl<S: Store> Limiter<S> {
                     }
                 },
             };
-            rules.push(RuleExplanation { rule, say, chosen_by, class, below_floor, shadow, binds: false });
+            rules.push(RuleExplanation { rule, finding, chosen_by, class, below_floor, shadow, binds: false });
         }
         let blocked_by = current.policy.resolve(&request).blocked_by;
         Ok(Explanation::new(blocked_by, rules))

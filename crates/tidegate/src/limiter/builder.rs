@@ -147,7 +147,7 @@ impl<S: Store> LimiterBuilder<S> {
     /// use tidegate::{AcquireError, Limit, Limiter};
     ///
     /// let limiter = Limiter::builder(Limit::per_hour(1)).max_waiters(0).build()?;
-    /// let waited = limiter.acquire_blocking("alice", Duration::from_secs(1));
+    /// let waited = limiter.acquire("alice", Duration::from_secs(1));
     /// assert!(matches!(waited, Err(AcquireError::TooManyWaiters { .. })));
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```

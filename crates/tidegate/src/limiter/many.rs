@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Limiter;
-use super::ask::untold;
+use super::ask::ignore_limits;
 use super::fast::{By, FastLimit};
 use crate::blocking;
 use crate::decision::Decision;
@@ -18,13 +18,13 @@ const BATCH: usize = 32;
 
 /// What matters of many requests where there is one limit: a request is large,
 /// and most of it is room for attributes.
-struct Asked<'a> {
+struct PackedRequests<'a> {
     keys: Vec<(Key<'a>, u64)>,
     /// The attributes of those that have any, in their order.
     attributes: Vec<(usize, Attributes<'a>)>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> PackedRequests<'a> {
     /// Inlined, so that most requests are never in memory as a whole.
     #[inline(always)]
     fn push(&mut self, request: Request<'a>) {
@@ -74,7 +74,7 @@ impl<S: ImmediateStore> Limiter<S> {
         let Some(meter) = only else {
             return self.check_one_by_one(&requests.map(Into::into).collect::<Vec<_>>());
         };
-        let mut asked = Asked { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
+        let mut asked = PackedRequests { keys: Vec::with_capacity(requests.size_hint().0), attributes: Vec::new() };
         while let Some(request) = requests.next() {
             let request: Request<'a> = request.into();
             if !request.is_plain() || request.is_in_addition() || request.without.skips {
@@ -116,7 +116,7 @@ impl<S: ImmediateStore> Limiter<S> {
             }
             // When all of them are given back: what a key was charged twice moves with neither.
             for index in again {
-                decisions[index] = self.ask_now(Verb::Charge, &asked.request(index), untold)?;
+                decisions[index] = self.ask_now(Verb::Charge, &asked.request(index), ignore_limits)?;
             }
         }
         Ok(decisions)
@@ -194,6 +194,6 @@ impl<S: ImmediateStore> Limiter<S> {
         for request in requests {
             self.resolve(&current, Verb::Charge, request)?;
         }
-        requests.iter().map(|request| self.decide_now(Verb::Charge, request, untold)).collect()
+        requests.iter().map(|request| self.decide_now(Verb::Charge, request, ignore_limits)).collect()
     }
 }

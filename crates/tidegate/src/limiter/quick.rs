@@ -14,8 +14,8 @@ use crate::policy::Resolution;
 use crate::request::Request;
 use crate::store::{Check, CheckError, ImmediateStore, Meter, Store, StoreError};
 
-/// What there is one of for each limit of a request.
-type Few<T> = SmallVec<[T; 16]>;
+/// One for each limit of a request, on the stack up to 16.
+type OnStack<T> = SmallVec<[T; 16]>;
 
 impl<S: ImmediateStore> Limiter<S> {
     /// Decides a request; nothing if that is for the protocol to do.
@@ -23,7 +23,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// # Errors
     /// As [`Limiter::check`].
     #[inline(never)]
-    pub(super) fn decide_quickly(
+    pub(super) fn try_decide_direct(
         &self,
         verb: Verb,
         request: &Request<'_>,
@@ -33,12 +33,12 @@ impl<S: ImmediateStore> Limiter<S> {
             let (verdict, binding) = self.decide_all_now(checks)?;
             Ok((verdict.allowed, binding.map_or_else(Decision::unlimited, |meter| meter.decision(verdict))))
         };
-        self.ask_quickly(verb, request, decide, tell)
+        self.try_direct(verb, request, decide, tell)
     }
 
     /// Whether a request is admitted; nothing if that is for the protocol to say.
     #[inline(never)]
-    pub(super) fn admit_quickly(&self, request: &Request<'_>) -> Result<Option<bool>, CheckError> {
+    pub(super) fn try_admit_direct(&self, request: &Request<'_>) -> Result<Option<bool>, CheckError> {
         let admit = |checks: &[Check<'_>]| {
             let is_admitted = match checks {
                 [] => true,
@@ -47,13 +47,13 @@ impl<S: ImmediateStore> Limiter<S> {
             };
             Ok((is_admitted, is_admitted))
         };
-        self.ask_quickly(Verb::Charge, request, admit, |_, _| {})
+        self.try_direct(Verb::Charge, request, admit, |_, _| {})
     }
 
     /// Asks by the policy in force. `ask` says whether the checks were admitted, and the
     /// answer.
     #[inline(always)]
-    fn ask_quickly<T>(
+    fn try_direct<T>(
         &self,
         verb: Verb,
         request: &Request<'_>,
@@ -72,7 +72,7 @@ impl<S: ImmediateStore> Limiter<S> {
         }
         let (mut keys, mut former) = (SmallVec::new(), SmallVec::new());
         let mut resolution = None;
-        let mut checks: Few<Check<'_>> = SmallVec::new();
+        let mut checks: OnStack<Check<'_>> = SmallVec::new();
         if let Some(direct) =
             current.direct.as_ref().filter(|direct| direct.find(request, &mut keys, &mut former).is_some())
         {
@@ -108,7 +108,7 @@ impl<S: ImmediateStore> Limiter<S> {
             self.store().decide_one_now(*check, &mut verdict)?;
             return Ok((verdict, Some(check.meter())));
         }
-        let mut verdicts: Few<Verdict> = smallvec![Verdict::default(); checks.len()];
+        let mut verdicts: OnStack<Verdict> = smallvec![Verdict::default(); checks.len()];
         let [first, ..] = checks else { return Ok((Verdict { allowed: true, ..Verdict::default() }, None)) };
         self.store().decide_now(checks, &mut verdicts)?;
         let (mut all, mut binding) = (verdicts[0], first.meter());

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::ask::untold;
+use super::ask::ignore_limits;
 use super::{AcquireError, Limiter};
 use crate::blocking;
 use crate::decision::Decision;
@@ -18,27 +18,6 @@ use crate::request::{Amounts, OwnedRequest, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Check, CheckError, ImmediateStore, Store};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Why there is no reservation.
-///
-/// ```
-/// use tidegate::{Limit, Limiter, ReserveError};
-///
-/// let limiter = Limiter::new(Limit::per_hour(1));
-/// assert!(limiter.allow("alice"));
-/// let refused = limiter.reserve("alice").map(drop);
-/// assert!(matches!(refused, Err(ReserveError::Refused(decision)) if decision.retry_after().is_some()));
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReserveError {
-    /// A limit refused; nothing was charged.
-    #[error("{0}")]
-    Refused(Box<Decision>),
-    /// The request could not be decided.
-    #[error(transparent)]
-    Check(#[from] CheckError),
-}
 
 /// A charge that can be corrected once: when the request has ended, and it is known what it
 /// took.
@@ -57,8 +36,8 @@ pub enum ReserveError {
 ///     .limit("at once", Limit::in_flight(1, Duration::from_secs(60)));
 /// let limiter = Limiter::new(policy);
 ///
-/// let call = limiter.reserve(Request::new("alice").amount("tokens", 800))?;
-/// assert!(limiter.reserve("alice").is_err(), "one at once");
+/// let call = limiter.reserve(Request::new("alice").amount("tokens", 800))?.made().expect("admitted");
+/// assert!(limiter.reserve("alice")?.made().is_none(), "one at once");
 /// let settled = call.settle(Amounts::new().amount("tokens", 300))?;
 /// assert_eq!(settled.remaining(), Some(1));
 /// assert_eq!(limiter.peek(Request::new("alice").rule("tokens"))?.remaining(), Some(700));
@@ -72,6 +51,66 @@ pub struct Reservation<S: Store = MemoryStore> {
     is_open: bool,
 }
 
+/// What a limiter answers to [`reserve`](Limiter::reserve): a refusal is a value, as that of a check.
+///
+/// ```
+/// use tidegate::{Limit, Limiter, ReserveOutcome};
+///
+/// let limiter = Limiter::new(Limit::per_hour(100));
+/// match limiter.reserve("alice")? {
+///     ReserveOutcome::Made(call) => drop(call.settle(30)?),
+///     ReserveOutcome::Refused(decision) => println!("retry after {:?}", decision.retry_after()),
+/// }
+/// # Ok::<(), tidegate::CheckError>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a reservation that is dropped gives its permits back"]
+pub enum ReserveOutcome<S: Store = MemoryStore> {
+    /// Every limit admitted the request: the estimate is charged.
+    Made(Reservation<S>),
+    /// A limit refused; nothing was charged.
+    Refused(Decision),
+}
+
+impl<S: Store> ReserveOutcome<S> {
+    /// The reservation; none if a limit refused.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(100));
+    /// if let Some(call) = limiter.reserve("alice")?.made() {
+    ///     assert_eq!(call.settle(30)?.remaining(), Some(70));
+    /// }
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    #[must_use = "a reservation that is dropped gives its permits back"]
+    pub fn made(self) -> Option<Reservation<S>> {
+        match self {
+            ReserveOutcome::Made(reservation) => Some(reservation),
+            ReserveOutcome::Refused(_) => None,
+        }
+    }
+
+    /// What the limits said.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter};
+    ///
+    /// let limiter = Limiter::new(Limit::per_hour(1));
+    /// assert!(limiter.allow("alice"));
+    /// let outcome = limiter.reserve("alice")?;
+    /// assert!(!outcome.decision().is_allowed() && outcome.decision().retry_after().is_some());
+    /// # Ok::<(), tidegate::CheckError>(())
+    /// ```
+    pub fn decision(&self) -> &Decision {
+        match self {
+            ReserveOutcome::Made(reservation) => reservation.decision(),
+            ReserveOutcome::Refused(decision) => decision,
+        }
+    }
+}
+
 impl<S: Store> Limiter<S> {
     /// [`reserve`](Limiter::reserve) on any store.
     ///
@@ -79,7 +118,7 @@ impl<S: Store> Limiter<S> {
     /// # use tidegate::{Limit, Limiter, Request};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve_async(Request::new("alice").cost(80)).await?;
+    /// let call = limiter.reserve_async(Request::new("alice").cost(80)).await?.made().expect("admitted");
     /// let _ = call.settle_async(30).await?;
     /// # Ok(())
     /// # }
@@ -90,17 +129,17 @@ impl<S: Store> Limiter<S> {
     pub fn reserve_async<'a>(
         &self,
         request: impl Into<Request<'a>>,
-    ) -> impl Future<Output = Result<Reservation<S>, ReserveError>> + Send {
-        self.reserve_with_limits(request.into(), untold)
+    ) -> impl Future<Output = Result<ReserveOutcome<S>, CheckError>> + Send {
+        self.reserve_with_limits_async(request.into(), ignore_limits)
     }
 
-    /// The same, and the limits that made the decision: see [`decide_with_limits`](Limiter::decide_with_limits).
+    /// The same, and the limits that made the decision: see [`decide_with_limits_async`](Limiter::decide_with_limits_async).
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve_with_limits("alice", |_, limits| println!("{} limits", limits.len())).await?;
+    /// let call = limiter.reserve_with_limits_async("alice", |_, limits| println!("{} limits", limits.len())).await?;
     /// # drop(call);
     /// # Ok(())
     /// # }
@@ -108,43 +147,43 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// As [`reserve`](Limiter::reserve).
-    pub async fn reserve_with_limits<'a>(
+    pub async fn reserve_with_limits_async<'a>(
         &self,
         request: impl Into<Request<'a>> + Send,
         tell: impl FnMut(&Decision, &[Check<'_>]) + Send,
-    ) -> Result<Reservation<S>, ReserveError> {
+    ) -> Result<ReserveOutcome<S>, CheckError> {
         let mut reservation = self.reservation(request.into());
         let decided = self.ask(Verb::Charge, &reservation.request.lent(), tell).await;
         reservation.is_open = decided.as_ref().is_ok_and(Decision::is_allowed);
         let decision = decided?;
         if !decision.is_allowed() {
-            return Err(ReserveError::Refused(Box::new(decision)));
+            return Ok(ReserveOutcome::Refused(decision));
         }
         reservation.decision = decision;
-        Ok(reservation)
+        Ok(ReserveOutcome::Made(reservation))
     }
 
-    /// Waits for a reservation as [`acquire`](Limiter::acquire) does for a request.
+    /// Waits for a reservation as [`acquire_async`](Limiter::acquire_async) does for a request.
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter, Request};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.acquire_reservation("alice", std::time::Duration::from_secs(5)).await?;
+    /// let call = limiter.acquire_reservation_async("alice", std::time::Duration::from_secs(5)).await?;
     /// let _ = call.release_async().await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// As [`acquire`](Limiter::acquire); nothing is reserved then.
-    pub async fn acquire_reservation<'a>(
+    /// As [`acquire_async`](Limiter::acquire_async); nothing is reserved then.
+    pub async fn acquire_reservation_async<'a>(
         &self,
         request: impl Into<Request<'a>>,
         timeout: Duration,
     ) -> Result<Reservation<S>, AcquireError> {
         let mut reservation = self.reservation(request.into());
-        let acquired = self.acquire(reservation.request.lent(), timeout).await;
+        let acquired = self.acquire_async(reservation.request.lent(), timeout).await;
         reservation.is_open = acquired.is_ok();
         reservation.decision = acquired?;
         Ok(reservation)
@@ -153,7 +192,7 @@ impl<S: Store> Limiter<S> {
     /// One that is open from the first: where the future that makes it is dropped, it may be
     /// made all the same.
     fn reservation(&self, request: Request<'_>) -> Reservation<S> {
-        let request = Arc::new(OwnedRequest::new(&request.reserves()).or_id(new_id));
+        let request = Arc::new(OwnedRequest::new(&request.into_estimate()).or_id(new_id));
         Reservation { limiter: self.clone(), request, decision: Decision::unlimited(), is_open: true }
     }
 
@@ -175,7 +214,7 @@ impl<S: Store> Limiter<S> {
         request: impl Into<Request<'a>>,
         actual: impl Into<Amounts<'a>>,
     ) -> Result<Decision, CheckError> {
-        self.decide_async(Verb::SETTLE, request.into().settles(actual)).await
+        self.decide_async(Verb::SETTLE, request.into().into_settlement(actual)).await
     }
 
     /// [`release`](Limiter::release) on any store.
@@ -192,7 +231,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub async fn release_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.decide_async(Verb::SETTLE, request.into().releases()).await
+        self.decide_async(Verb::SETTLE, request.into().into_release()).await
     }
 
     /// [`renew`](Limiter::renew) on any store.
@@ -209,7 +248,7 @@ impl<S: Store> Limiter<S> {
     /// # Errors
     /// As [`settle`](Limiter::settle).
     pub async fn renew_async<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
-        self.ask(Verb::RENEW, &request.into(), untold).await
+        self.ask(Verb::RENEW, &request.into(), ignore_limits).await
     }
 }
 
@@ -222,7 +261,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// assert_eq!(call.decision().remaining(), Some(20));
     /// let _ = call.settle(30)?;
     /// assert_eq!(limiter.peek("alice")?.remaining(), Some(70));
@@ -230,8 +269,8 @@ impl<S: ImmediateStore> Limiter<S> {
     /// ```
     ///
     /// # Errors
-    /// [`ReserveError::Refused`] with the decision, or as [`check`](Limiter::check).
-    pub fn reserve<'a>(&self, request: impl Into<Request<'a>>) -> Result<Reservation<S>, ReserveError> {
+    /// As [`check`](Limiter::check).
+    pub fn reserve<'a>(&self, request: impl Into<Request<'a>>) -> Result<ReserveOutcome<S>, CheckError> {
         blocking::now(self.reserve_async(request))
     }
 
@@ -248,7 +287,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// call.leave_open();
     /// let settled = limiter.settle(Request::new("alice").id("call-1"), 30)?;
     /// assert_eq!(settled.remaining(), Some(70));
@@ -273,7 +312,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// call.leave_open();
     /// let released = limiter.release(Request::new("alice").id("call-1"))?;
     /// assert_eq!(released.remaining(), Some(100));
@@ -295,7 +334,7 @@ impl<S: ImmediateStore> Limiter<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
-    /// let call = limiter.reserve(Request::new("alice").id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").id("call-1"))?.made().expect("admitted");
     /// assert!(limiter.renew(Request::new("alice").id("call-1"))?.is_allowed());
     /// # drop(call);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -315,7 +354,7 @@ impl<S: Store> Reservation<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// assert_eq!(call.id(), "call-1");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -329,7 +368,7 @@ impl<S: Store> Reservation<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// assert!(call.decision().is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -343,7 +382,7 @@ impl<S: Store> Reservation<S> {
     /// # use tidegate::{Limit, Limiter, Request};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve_async("alice").await?;
+    /// let call = limiter.reserve_async("alice").await?.made().expect("admitted");
     /// let _ = call.settle_async(3).await?;
     /// # Ok(())
     /// # }
@@ -363,7 +402,7 @@ impl<S: Store> Reservation<S> {
     /// # use tidegate::{Limit, Limiter, Request};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve_async("alice").await?;
+    /// let call = limiter.reserve_async("alice").await?.made().expect("admitted");
     /// let _ = call.release_async().await?;
     /// # Ok(())
     /// # }
@@ -383,7 +422,7 @@ impl<S: Store> Reservation<S> {
     /// # use tidegate::{Limit, Limiter, Request};
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve_async("alice").await?;
+    /// let call = limiter.reserve_async("alice").await?.made().expect("admitted");
     /// assert!(call.renew_async().await?.is_allowed());
     /// # Ok(())
     /// # }
@@ -402,7 +441,7 @@ impl<S: Store> Reservation<S> {
     /// use tidegate::{Limit, Limiter};
     ///
     /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
-    /// let call = limiter.reserve("alice")?;
+    /// let call = limiter.reserve("alice")?.made().expect("admitted");
     /// call.renew_in_background();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -418,7 +457,7 @@ impl<S: Store> Reservation<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// let id = call.id().to_owned();
     /// call.leave_open();
     /// let _ = limiter.settle(Request::new("alice").id(&id), 30)?;
@@ -436,7 +475,7 @@ impl<S: ImmediateStore> Reservation<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// assert_eq!(call.settle(30)?.remaining(), Some(70));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -453,7 +492,7 @@ impl<S: ImmediateStore> Reservation<S> {
     /// use tidegate::{Limit, Limiter, Request};
     ///
     /// let limiter = Limiter::new(Limit::per_hour(100));
-    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?;
+    /// let call = limiter.reserve(Request::new("alice").cost(80).id("call-1"))?.made().expect("admitted");
     /// assert_eq!(call.release()?.remaining(), Some(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -471,7 +510,7 @@ impl<S: ImmediateStore> Reservation<S> {
     /// use tidegate::{Limit, Limiter};
     ///
     /// let limiter = Limiter::new(Limit::in_flight(1, Duration::from_secs(60)));
-    /// let call = limiter.reserve("alice")?;
+    /// let call = limiter.reserve("alice")?.made().expect("admitted");
     /// assert!(call.renew()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -14,7 +14,7 @@ use super::history::{FormerRule, Formers, History, Place};
 use super::index::{Index, undecided};
 use super::priority::Classes;
 use super::rule::{Mode, Override, Rule, RuleKey, Setting, Standard, Value};
-use super::values::{Attribute, Attributes};
+use super::values::{Attribute, AttributeNames};
 use crate::error::ConfigError;
 use crate::name::Name;
 use crate::store::Meter;
@@ -49,7 +49,7 @@ struct Maker<'l> {
     history: &'l History,
     /// The attributes that are addresses.
     addresses: Vec<&'l str>,
-    attributes: Attributes,
+    attributes: AttributeNames,
     meters: Vec<Meter>,
     /// What each rule limited before.
     former: Vec<Option<Box<FormerRule>>>,
@@ -60,7 +60,7 @@ struct Maker<'l> {
 
 impl<'l> Maker<'l> {
     fn new(history: &'l History, addresses: Vec<&'l str>) -> Maker<'l> {
-        let (attributes, meters, former) = (Attributes::default(), Vec::new(), Vec::new());
+        let (attributes, meters, former) = (AttributeNames::default(), Vec::new(), Vec::new());
         let (numbers, names) = (HashMap::default(), HashMap::default());
         Maker { history, addresses, attributes, meters, former, numbers, names }
     }

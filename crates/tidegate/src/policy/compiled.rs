@@ -12,7 +12,7 @@ use super::condition::Condition;
 use super::history::FormerRule;
 use super::index::Index;
 use super::rule::{Missing, Mode, RuleCost};
-use super::values::{Attribute, Attributes, Values};
+use super::values::{Attribute, AttributeNames, Values};
 use crate::kernel::Verb;
 use crate::name::Name;
 use crate::request::{Extent, Key, Part, Request};
@@ -22,7 +22,7 @@ use crate::time::Micros;
 /// Copies share everything.
 #[derive(Clone)]
 pub(crate) struct Compiled {
-    pub(super) attributes: Arc<Attributes>,
+    pub(super) attributes: Arc<AttributeNames>,
     pub(super) rules: Arc<[CompiledRule]>,
     pub(super) meters: Arc<[Meter]>,
     /// What each rule limited before; empty once nothing of it matters.
@@ -85,7 +85,7 @@ pub(crate) struct Applied<'p, 'r> {
     pub(crate) key: Key<'r>,
     pub(crate) cost: u64,
     /// Whether the request says what of this limit it takes, or took.
-    pub(crate) is_told: bool,
+    pub(crate) names_amount: bool,
     /// Whether an estimate above the limit's largest is taken for that.
     clamps: bool,
 }
@@ -114,7 +114,7 @@ impl Applied<'_, '_> {
     pub(crate) fn check_alone(&self, verb: Verb) -> Check<'_> {
         match verb {
             Verb::Settle(_) | Verb::Renew(_) if self.meter.is_in_flight() => self.check_of(verb, 0),
-            Verb::Settle(_) if self.is_told => self.check_of(verb, self.cost),
+            Verb::Settle(_) if self.names_amount => self.check_of(verb, self.cost),
             Verb::Settle(_) | Verb::Renew(_) => self.check_of(Verb::Peek, 0),
             Verb::Charge | Verb::Peek | Verb::Report | Verb::Refund | Verb::Reset => self.check_of(verb, self.cost),
         }
@@ -364,7 +364,7 @@ impl Compiled {
             None => &self.meters[meter],
             Some(classes) => &self.meters[classes.meter_of(meter, values)],
         };
-        let (cost, is_told) = match &rule.cost {
+        let (cost, names_amount) = match &rule.cost {
             _ if request.extent == Extent::Nothing => (0, true),
             // One permit for each request, which it has already if this is in addition.
             RuleCost::Times(times) if limited.is_in_flight() => {
@@ -384,7 +384,7 @@ impl Compiled {
             Some(Some(former)) => former.limits(rule, &self.meters, meter, values),
             Some(None) | None => Vec::new(),
         };
-        Applied { meter: limited, former, key, cost, is_told, clamps }
+        Applied { meter: limited, former, key, cost, names_amount, clamps }
     }
 
     pub(super) fn apply<'p, 'r>(
@@ -442,7 +442,7 @@ mod tests {
 
     use super::*;
     use crate::policy::History;
-    use crate::{Floor, Limit, Policy, Priority, Rule};
+    use crate::{Floor, Limit, Policy, PriorityClasses, Rule};
 
     fn compiled(policy: &Policy) -> Compiled {
         Compiled::new(policy, &History::new(policy)).expect("a valid policy")
@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     fn only_what_a_request_says_that_it_took_is_settled() {
-        let classes = Priority::by("class").class("low", Floor::Percent(10));
+        let classes = PriorityClasses::by("class").class("low", Floor::Percent(10));
         let rule = Rule::new("fixed", Limit::per_hour(9)).fixed_cost(2);
         let compiled = [rule.clone(), rule.priority(classes)].map(|rule| compiled(&Policy::new().rule(rule)));
         assert_eq!(compiled.each_ref().map(Compiled::has_classes), [false, true]);
@@ -566,9 +566,9 @@ mod tests {
             }
             let enforced = compiled.resolve(&request).enforced;
             let found: Vec<Name> = enforced.iter().map(|applied| applied.meter.name().clone()).collect();
-            let drafts = compiled.drafts(&request).expect("attributes of any kind");
+            let pending = compiled.pending_explanations(&request).expect("attributes of any kind");
             let tried: Vec<Name> =
-                drafts.into_iter().filter(|draft| draft.say.is_ok()).map(|draft| draft.rule).collect();
+                pending.into_iter().filter(|rule| rule.finding.is_ok()).map(|rule| rule.rule).collect();
             assert_eq!(found, tried, "seed {seed}");
         }
     }

@@ -49,12 +49,12 @@ pub struct RuleExplanation {
     /// The rule.
     pub rule: Name,
     /// Whether it applies, and what follows.
-    pub say: Say,
+    pub finding: RuleFinding,
     /// Which tier or override chose the limit, in words such as
     /// `by plan = "pro"; tiers count apart`. None if it is the rule's own.
     pub chosen_by: Option<String>,
     /// The class of the request and its floor, in words such as `low (50%)`. None if the rule
-    /// has no [classes](crate::Priority).
+    /// has no [classes](crate::PriorityClasses).
     pub class: Option<String>,
     /// Whether only the floor of its class refuses the request: the whole limit would admit it.
     pub below_floor: bool,
@@ -64,19 +64,19 @@ pub struct RuleExplanation {
     pub binds: bool,
 }
 
-/// What a rule has to say.
+/// What a rule says of a request.
 ///
 /// ```
-/// use tidegate::explain::Say;
+/// use tidegate::explain::RuleFinding;
 /// use tidegate::{Limit, Limiter};
 ///
 /// let explanation = Limiter::new(Limit::per_hour(10)).explain("alice")?;
-/// assert!(matches!(explanation.rules[0].say, Say::Answers { cost: 1, .. }));
+/// assert!(matches!(explanation.rules[0].finding, RuleFinding::Answers { cost: 1, .. }));
 /// # Ok::<(), tidegate::CheckError>(())
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Say {
+pub enum RuleFinding {
     /// A condition does not hold.
     DoesNotMatch {
         /// The attribute.
@@ -127,11 +127,11 @@ pub enum Say {
     },
 }
 
-/// A rule's words so far: those of its limit are still to be asked for.
-pub(crate) struct Draft<'p, 'r> {
+/// The explanation of a rule whose limit is still to be asked.
+pub(crate) struct PendingExplanation<'p, 'r> {
     pub(crate) rule: Name,
     pub(crate) shadow: bool,
-    pub(crate) say: Result<Applied<'p, 'r>, Say>,
+    pub(crate) finding: Result<Applied<'p, 'r>, RuleFinding>,
     pub(crate) chosen_by: Option<String>,
     pub(crate) class: Option<String>,
 }
@@ -139,11 +139,14 @@ pub(crate) struct Draft<'p, 'r> {
 impl Compiled {
     /// Goes through all rules, one after the other: the obvious way, which the
     /// index has to agree with.
-    pub(crate) fn drafts<'p, 'r>(&'p self, request: &'r Request<'_>) -> Result<Vec<Draft<'p, 'r>>, CheckError> {
+    pub(crate) fn pending_explanations<'p, 'r>(
+        &'p self,
+        request: &'r Request<'_>,
+    ) -> Result<Vec<PendingExplanation<'p, 'r>>, CheckError> {
         let values = self.values(request)?;
         let listed = self.is_listed(&values);
         let mut any = false;
-        let mut drafts = Vec::with_capacity(self.rules().len());
+        let mut pending = Vec::with_capacity(self.rules().len());
         for (number, rule) in self.rules().iter().enumerate() {
             let asked = match (request.rule, self.is_fallback(number)) {
                 _ if listed => false,
@@ -152,9 +155,9 @@ impl Compiled {
                 (None, false) => true,
             };
             let fails = rule.conditions.iter().find(|(attribute, condition)| !condition.holds(values.get(*attribute)));
-            let say = match fails.filter(|_| request.rule.is_none()) {
-                _ if !asked => Err(Say::NotAsked),
-                Some((attribute, condition)) => Err(Say::DoesNotMatch {
+            let finding = match fails.filter(|_| request.rule.is_none()) {
+                _ if !asked => Err(RuleFinding::NotAsked),
+                Some((attribute, condition)) => Err(RuleFinding::DoesNotMatch {
                     attribute: self.name_of(*attribute).to_owned(),
                     condition: condition.to_string(),
                     found: values.get(*attribute).map(text),
@@ -162,37 +165,43 @@ impl Compiled {
                 None => {
                     let applies = rule.mode == Mode::Enforced && !rule.is_skipped(request, &values);
                     any |= applies && !self.is_fallback(number);
-                    self.say(number, request, &values)
+                    self.finding(number, request, &values)
                 }
             };
-            let is_chosen = matches!(say, Ok(_) | Err(Say::Unlimited | Say::Blocked));
+            let is_chosen = matches!(finding, Ok(_) | Err(RuleFinding::Unlimited | RuleFinding::Blocked));
             let chosen_by = if is_chosen { self.chosen_by(rule, &values) } else { None };
-            let class = say.as_ref().ok().and_then(|_| rule.class_of(&values));
-            drafts.push(Draft { rule: rule.name.clone(), shadow: rule.mode == Mode::Shadow, say, chosen_by, class });
+            let class = finding.as_ref().ok().and_then(|_| rule.class_of(&values));
+            pending.push(PendingExplanation {
+                rule: rule.name.clone(),
+                shadow: rule.mode == Mode::Shadow,
+                finding,
+                chosen_by,
+                class,
+            });
         }
-        Ok(drafts)
+        Ok(pending)
     }
 
-    fn say<'p, 'r>(
+    fn finding<'p, 'r>(
         &'p self,
         number: usize,
         request: &'r Request<'_>,
         values: &Values<'r>,
-    ) -> Result<Applied<'p, 'r>, Say> {
+    ) -> Result<Applied<'p, 'r>, RuleFinding> {
         let rule = &self.rules[number];
         let lack = rule.lacks(request, values);
         match (rule.effect(values), lack) {
-            (_, Some(Lack { attribute, missing: Missing::Skip })) => Err(Say::NoKey { attribute }),
-            (Effect::Unlimited, _) => Err(Say::Unlimited),
-            (Effect::Blocked, _) => Err(Say::Blocked),
+            (_, Some(Lack { attribute, missing: Missing::Skip })) => Err(RuleFinding::NoKey { attribute }),
+            (Effect::Unlimited, _) => Err(RuleFinding::Unlimited),
+            (Effect::Blocked, _) => Err(RuleFinding::Blocked),
             (Effect::Meter(_), Some(Lack { attribute, missing: Missing::Error })) => {
-                Err(Say::MissingAttribute { attribute })
+                Err(RuleFinding::MissingAttribute { attribute })
             }
             (Effect::Meter(_), _) => {
                 let mut resolution = Resolution::default();
                 self.apply(number, request, values, &mut resolution);
                 let applied = resolution.enforced.pop().or(resolution.shadows.pop());
-                applied.ok_or(Say::NotAsked)
+                applied.ok_or(RuleFinding::NotAsked)
             }
         }
     }
@@ -217,33 +226,34 @@ fn text(value: Part<'_>) -> String {
 }
 
 impl Applied<'_, '_> {
-    pub(crate) fn answers(&self, answer: Decision, debt: Option<Duration>, at: Micros) -> Say {
+    pub(crate) fn answers(&self, answer: Decision, debt: Option<Duration>, at: Micros) -> RuleFinding {
         let (key, limit) = (self.key.to_string(), self.meter.meaning().to_owned());
         let resets_on = self.meter.limit().and_then(|limit| limit.resets_on(at));
-        Say::Answers { key, cost: self.cost, limit, answer: Box::new(answer), debt, resets_on }
+        RuleFinding::Answers { key, cost: self.cost, limit, answer: Box::new(answer), debt, resets_on }
     }
 
-    pub(crate) fn unsatisfiable(&self) -> Say {
-        Say::Unsatisfiable { cost: self.cost, limit: self.meter.meaning().to_owned() }
+    pub(crate) fn unsatisfiable(&self) -> RuleFinding {
+        RuleFinding::Unsatisfiable { cost: self.cost, limit: self.meter.meaning().to_owned() }
     }
 }
 
 impl Explanation {
     /// What the rules say together.
     pub(crate) fn new(blocked_by: Option<Name>, rules: Vec<RuleExplanation>) -> Explanation {
-        let answers = rules.iter().filter(|rule| !rule.shadow).filter_map(|rule| match &rule.say {
-            Say::Answers { answer, .. } => Some((**answer).clone()),
+        let answers = rules.iter().filter(|rule| !rule.shadow).filter_map(|rule| match &rule.finding {
+            RuleFinding::Answers { answer, .. } => Some((**answer).clone()),
             _ => None,
         });
         // No wait helps a request that is an error.
-        let never = |rule: &&RuleExplanation| !rule.shadow && rule.say.is_error();
+        let never = |rule: &&RuleExplanation| !rule.shadow && rule.finding.is_error();
         let decision = match blocked_by.or_else(|| Some(rules.iter().find(never)?.rule.clone())) {
             Some(rule) => Decision::blocked(rule),
             None => answers.reduce(Decision::and).unwrap_or_else(Decision::unlimited),
         };
         let mut explanation = Explanation { decision, rules };
         for rule in &mut explanation.rules {
-            let speaks = matches!(rule.say, Say::Answers { .. } | Say::Blocked) || rule.say.is_error();
+            let speaks =
+                matches!(rule.finding, RuleFinding::Answers { .. } | RuleFinding::Blocked) || rule.finding.is_error();
             rule.binds = speaks && !rule.shadow && rule.rule == *explanation.decision.rule();
         }
         explanation
@@ -257,17 +267,17 @@ impl RuleExplanation {
     }
 }
 
-impl Say {
+impl RuleFinding {
     /// Whether a check says this by an error.
     fn is_error(&self) -> bool {
-        matches!(self, Say::Unsatisfiable { .. } | Say::MissingAttribute { .. })
+        matches!(self, RuleFinding::Unsatisfiable { .. } | RuleFinding::MissingAttribute { .. })
     }
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decision = &self.decision;
-        let error = self.rules.iter().find(|rule| rule.binds && rule.say.is_error());
+        let error = self.rules.iter().find(|rule| rule.binds && rule.finding.is_error());
         match (decision.is_allowed(), decision.is_blocked()) {
             (true, _) => match decision.remaining() {
                 None => writeln!(f, "allowed: no rule limits it")?,
@@ -275,7 +285,7 @@ impl fmt::Display for Explanation {
             },
             (false, true) if *decision.rule() == DENIED => writeln!(f, "refused: it is denied, before every rule")?,
             (false, true) => match error {
-                Some(RuleExplanation { rule, say, .. }) => writeln!(f, "error by {rule:?}: {say}")?,
+                Some(RuleExplanation { rule, finding, .. }) => writeln!(f, "error by {rule:?}: {finding}")?,
                 None => writeln!(f, "refused for good by {:?}", decision.rule())?,
             },
             (false, false) => {
@@ -288,13 +298,13 @@ impl fmt::Display for Explanation {
             }
         }
         for explained in &self.rules {
-            let RuleExplanation { rule, say, chosen_by, class, shadow, binds, .. } = explained;
+            let RuleExplanation { rule, finding, chosen_by, class, shadow, binds, .. } = explained;
             let shadow = if *shadow { " (shadow)" } else { "" };
             write!(f, "  {rule}{shadow}: ")?;
             match (explained.refused_below(), class) {
-                (Some(floor), _) => write!(f, "refused: {floor}; {say}")?,
-                (None, Some(class)) => write!(f, "{say} (class {class})")?,
-                (None, None) => write!(f, "{say}")?,
+                (Some(floor), _) => write!(f, "refused: {floor}; {finding}")?,
+                (None, Some(class)) => write!(f, "{finding} (class {class})")?,
+                (None, None) => write!(f, "{finding}")?,
             }
             if let Some(words) = chosen_by {
                 write!(f, " ({words})")?;
@@ -305,24 +315,24 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl fmt::Display for Say {
+impl fmt::Display for RuleFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Say::DoesNotMatch { attribute, condition, found: Some(found) } => {
+            RuleFinding::DoesNotMatch { attribute, condition, found: Some(found) } => {
                 write!(f, "does not apply: {attribute} is \"{found}\", and the rule asks that it {condition}")
             }
-            Say::DoesNotMatch { attribute, condition, found: None } => {
+            RuleFinding::DoesNotMatch { attribute, condition, found: None } => {
                 write!(f, "does not apply: there is no {attribute}, and the rule asks that it {condition}")
             }
-            Say::NoKey { attribute } => write!(f, "skipped: key attribute {attribute:?} is missing"),
-            Say::MissingAttribute { attribute } => {
+            RuleFinding::NoKey { attribute } => write!(f, "skipped: key attribute {attribute:?} is missing"),
+            RuleFinding::MissingAttribute { attribute } => {
                 write!(f, "key attribute {attribute:?} is missing from the request")
             }
-            Say::NotAsked => f.write_str("was not asked"),
-            Say::Unlimited => f.write_str("sets no limit here"),
-            Say::Blocked => f.write_str("lets nothing pass"),
-            Say::Unsatisfiable { cost, limit } => write!(f, "{limit} can never let a cost of {cost} pass"),
-            Say::Answers { key, cost, limit, answer, debt, resets_on } => {
+            RuleFinding::NotAsked => f.write_str("was not asked"),
+            RuleFinding::Unlimited => f.write_str("sets no limit here"),
+            RuleFinding::Blocked => f.write_str("lets nothing pass"),
+            RuleFinding::Unsatisfiable { cost, limit } => write!(f, "{limit} can never let a cost of {cost} pass"),
+            RuleFinding::Answers { key, cost, limit, answer, debt, resets_on } => {
                 let wait = answer.wait().to_duration();
                 match answer.is_allowed() {
                     true => {

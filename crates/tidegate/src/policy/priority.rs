@@ -86,9 +86,9 @@ impl FromStr for Floor {
 /// with another value of the attribute, or without it, is of the class with the highest floor.
 ///
 /// ```
-/// use tidegate::{Floor, Limit, Limiter, Priority, Request, Rule};
+/// use tidegate::{Floor, Limit, Limiter, PriorityClasses, Request, Rule};
 ///
-/// let priority = Priority::by("priority").class("critical", Floor::NONE).class("normal", Floor::Percent(20));
+/// let priority = PriorityClasses::by("priority").class("critical", Floor::NONE).class("normal", Floor::Percent(20));
 /// let limiter = Limiter::new(Rule::new("api", Limit::per_hour(10)).priority(priority));
 ///
 /// let request = |class| Request::new("acme").with("priority", class);
@@ -100,26 +100,26 @@ impl FromStr for Floor {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Priority {
+pub struct PriorityClasses {
     pub(super) attribute: String,
     classes: Vec<(String, Floor)>,
 }
 
-impl Priority {
+impl PriorityClasses {
     /// Classes by the value of this attribute, of which there are none yet.
-    pub fn by(attribute: impl Into<String>) -> Priority {
-        Priority { attribute: attribute.into(), classes: Vec::new() }
+    pub fn by(attribute: impl Into<String>) -> PriorityClasses {
+        PriorityClasses { attribute: attribute.into(), classes: Vec::new() }
     }
 
     /// Requests whose attribute is exactly `name` leave so much to others.
     ///
     /// ```
-    /// use tidegate::{Floor, Priority};
+    /// use tidegate::{Floor, PriorityClasses};
     ///
-    /// let priority = Priority::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
+    /// let priority = PriorityClasses::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
     /// assert_eq!(priority.classes().count(), 2);
     /// ```
-    pub fn class(mut self, name: impl Into<String>, floor: Floor) -> Priority {
+    pub fn class(mut self, name: impl Into<String>, floor: Floor) -> PriorityClasses {
         self.classes.push((name.into(), floor));
         self
     }
@@ -133,9 +133,9 @@ impl Priority {
     /// The classes and what they leave to others, as they were given.
     ///
     /// ```
-    /// use tidegate::{Floor, Priority};
+    /// use tidegate::{Floor, PriorityClasses};
     ///
-    /// let priority = Priority::by("class").class("batch", Floor::Percent(50));
+    /// let priority = PriorityClasses::by("class").class("batch", Floor::Percent(50));
     /// assert_eq!(priority.attribute(), "class");
     /// assert!(priority.classes().eq([("batch", Floor::Percent(50))]));
     /// ```
@@ -171,7 +171,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    pub(super) fn new(priority: &Priority, attribute: Attribute) -> Classes {
+    pub(super) fn new(priority: &PriorityClasses, attribute: Attribute) -> Classes {
         let mut numbers = HashMap::default();
         for (number, (name, _)) in priority.classes().enumerate() {
             // Of a class that is there twice, the first counts.

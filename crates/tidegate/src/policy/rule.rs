@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::condition::Condition;
 pub use super::key_attribute::{KeyAttribute, Missing};
-use super::priority::Priority;
+use super::priority::PriorityClasses;
 use crate::error::ConfigError;
 use crate::limit::Limit;
 use crate::name::Name;
@@ -20,7 +20,7 @@ use crate::warm_up::WarmUp;
 ///     .when("endpoint", Condition::StartsWith("POST ".into()))
 ///     .key(["user"])
 ///     .tier("plan", "pro", Limit::per_minute(100))
-///     .override_for("user", "load-test", Setting::Unlimited);
+///     .override_exactly("user", "load-test", Setting::Unlimited);
 /// let limiter = Limiter::new(Policy::new().rule(orders));
 ///
 /// let order = Request::user("alice").with("endpoint", "POST /orders");
@@ -39,13 +39,15 @@ pub struct Rule {
     pub(super) overrides: Vec<Override>,
     pub(super) tiers: Vec<Override>,
     pub(super) cost: RuleCost,
+    /// For a [unit](Rule::unit) that is set later.
+    pub(super) default_amount: Option<u64>,
     /// Whether a cost above the limit's largest is charged as that.
     pub(super) clamps: bool,
     pub(super) mode: Mode,
     pub(super) candidate: Option<Limit>,
     pub(super) on_failure: Option<FailureMode>,
     pub(super) warm_up: Option<WarmUp>,
-    pub(super) priority: Option<Priority>,
+    pub(super) priority: Option<PriorityClasses>,
     pub(super) thresholds: Thresholds,
 }
 
@@ -55,8 +57,8 @@ pub struct Rule {
 /// use tidegate::{Limit, Limiter, Request, Rule, Setting};
 ///
 /// let rule = Rule::new("api", Limit::per_hour(1)).key(["user"]);
-/// let rule = rule.override_for("user", "monitor", Setting::Unlimited);
-/// let rule = rule.override_for("user", "mallory", Setting::Blocked);
+/// let rule = rule.override_exactly("user", "monitor", Setting::Unlimited);
+/// let rule = rule.override_exactly("user", "mallory", Setting::Blocked);
 /// let limiter = Limiter::new(rule);
 /// assert!(limiter.check(Request::user("monitor"))?.is_unlimited());
 /// assert!(limiter.check(Request::user("mallory"))?.is_blocked());
@@ -163,7 +165,7 @@ impl Rule {
     /// use tidegate::{Limit, Limiter, Request, Rule, Setting};
     ///
     /// let rule = Rule::with_setting("closed beta", Setting::Blocked).key(["user"]);
-    /// let limiter = Limiter::new(rule.override_for("user", "alice", Limit::per_hour(10)));
+    /// let limiter = Limiter::new(rule.override_exactly("user", "alice", Limit::per_hour(10)));
     /// assert!(limiter.allow(Request::user("alice")) && !limiter.allow(Request::user("bob")));
     /// ```
     pub fn with_setting(name: impl Into<Name>, setting: Setting) -> Rule {
@@ -193,6 +195,7 @@ impl Rule {
             overrides: Vec::new(),
             tiers: Vec::new(),
             cost: RuleCost::Times(1),
+            default_amount: None,
             clamps: false,
             mode: Mode::Enforced,
             candidate: None,
@@ -247,19 +250,20 @@ impl Rule {
         self
     }
 
-    /// Another setting where an attribute is exactly this: before any
-    /// [pattern](Rule::override_matching), tier or the rule's own.
+    /// Another setting where an attribute is exactly this, also if there is a `*` in it: before any
+    /// [pattern](Rule::override_matching), tier or the rule's own. In a policy file, a value with `*`
+    /// or `?` is a pattern.
     ///
     /// ```
     /// use tidegate::{Limit, Limiter, Request, Rule};
     ///
-    /// let rule = Rule::new("api", Limit::per_hour(1)).key(["user"]).override_for("user", "alice", Limit::per_hour(5));
+    /// let rule = Rule::new("api", Limit::per_hour(1)).key(["user"]).override_exactly("user", "alice", Limit::per_hour(5));
     /// let limiter = Limiter::new(rule);
     /// assert_eq!(limiter.check(Request::user("alice"))?.capacity(), Some(5));
     /// assert_eq!(limiter.check(Request::user("bob"))?.capacity(), Some(1));
     /// # Ok::<(), tidegate::CheckError>(())
     /// ```
-    pub fn override_for(
+    pub fn override_exactly(
         mut self,
         attribute: impl Into<String>,
         value: impl Into<String>,
@@ -384,17 +388,17 @@ impl Rule {
     }
 
     /// Keeps a share of every limit of this rule, those of tiers and overrides too, back from
-    /// some classes of requests: see [`Priority`]. A candidate limit has the same classes.
+    /// some classes of requests: see [`PriorityClasses`]. A candidate limit has the same classes.
     ///
     /// ```
-    /// use tidegate::{Floor, Limit, Limiter, Priority, Request, Rule};
+    /// use tidegate::{Floor, Limit, Limiter, PriorityClasses, Request, Rule};
     ///
-    /// let classes = Priority::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
+    /// let classes = PriorityClasses::by("class").class("batch", Floor::Percent(50)).class("user", Floor::NONE);
     /// let limiter = Limiter::new(Rule::new("api", Limit::per_hour(2)).priority(classes));
     /// let request = |class| Request::new("acme").with("class", class);
     /// assert!(limiter.allow(request("batch")) && !limiter.allow(request("batch")) && limiter.allow(request("user")));
     /// ```
-    pub fn priority(mut self, priority: Priority) -> Rule {
+    pub fn priority(mut self, priority: PriorityClasses) -> Rule {
         self.priority = Some(priority);
         self
     }

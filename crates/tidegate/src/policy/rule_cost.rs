@@ -38,13 +38,13 @@ impl Rule {
             RuleCost::Times(times) | RuleCost::Of { times, .. } => times,
             RuleCost::Always(_) => 1,
         };
-        let otherwise = u64::from(*unit == *REQUESTS);
+        let otherwise = self.default_amount.unwrap_or(u64::from(*unit == *REQUESTS));
         self.cost = RuleCost::Of { unit, times, otherwise };
         self
     }
 
     /// What a request takes of the [unit](Rule::unit) that does not say how much: an estimate,
-    /// where the amount is known only afterwards.
+    /// where the amount is known only afterwards. A rule without a unit ignores it.
     ///
     /// ```
     /// use tidegate::{Limit, Limiter, Request, Rule};
@@ -55,6 +55,7 @@ impl Rule {
     /// # Ok::<(), tidegate::CheckError>(())
     /// ```
     pub fn default_amount(mut self, amount: u64) -> Rule {
+        self.default_amount = Some(amount);
         if let RuleCost::Of { otherwise, .. } = &mut self.cost {
             *otherwise = amount;
         }

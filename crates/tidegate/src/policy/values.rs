@@ -13,7 +13,7 @@ pub(super) type Attribute = u16;
 
 /// The names of attributes, and their numbers.
 #[derive(Default)]
-pub(super) struct Attributes {
+pub(super) struct AttributeNames {
     names: Vec<Box<str>>,
     numbers: HashMap<Box<str>, Attribute, RandomState>,
     /// Those that are addresses.
@@ -23,7 +23,7 @@ pub(super) struct Attributes {
 /// Names that are found sooner by trying each than by a hash.
 const FEW_NAMES: usize = 8;
 
-impl Attributes {
+impl AttributeNames {
     pub(super) fn len(&self) -> usize {
         self.names.len()
     }

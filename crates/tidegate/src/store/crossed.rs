@@ -7,7 +7,7 @@
 //! mark, for one period, of what was told.
 
 use super::meter::Meter;
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::kernel::{Verb, Verdict};
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -85,7 +85,7 @@ impl Meter {
     /// ```
     #[must_use]
     pub fn needs_marks(&self) -> bool {
-        let is_fixed = |limit: Limit| limit.algorithm() == AlgorithmKind::FixedWindow;
+        let is_fixed = |limit: Limit| limit.algorithm() == Algorithm::FixedWindow;
         !self.thresholds().is_empty() && !self.nominal_limit().is_some_and(is_fixed)
     }
 

@@ -3,7 +3,7 @@
 //! Bounded, without a thread, and fast because it touches one cache line:
 //! a key's fingerprint and state sit side by side, the line is asked for
 //! before the clock is read, and a state that has become zero is a free slot.
-//! It never keeps a key's text unless keys are to be [listed](Builder::list_keys).
+//! It never keeps a key's text unless keys are to be [listed](MemoryStoreBuilder::list_keys).
 
 mod healing;
 mod heap;
@@ -65,7 +65,7 @@ use crate::time::{Clock, Micros, SystemClock};
 /// ```
 ///
 /// # Memory
-/// A table takes 22 bytes for each of [`max_keys`](Builder::max_keys), once,
+/// A table takes 22 bytes for each of [`max_keys`](MemoryStoreBuilder::max_keys), once,
 /// page by page as keys arrive, and never more. That is for token and leaky
 /// buckets whose reduced count is at most 2048 (`count` and the period in
 /// microseconds divided by their gcd) and fixed windows of up to 2047; other
@@ -110,7 +110,7 @@ pub struct MemoryStore {
 /// # Ok::<(), tidegate::ConfigError>(())
 /// ```
 #[must_use = "a builder does nothing until it is built"]
-pub struct Builder {
+pub struct MemoryStoreBuilder {
     clock: Option<Timepiece>,
     max_keys: usize,
     overflow: Overflow,
@@ -122,7 +122,7 @@ pub struct Builder {
 pub const DEFAULT_MAX_KEYS: usize = 1_000_000;
 const LARGEST_MAX_KEYS: usize = 1 << 32;
 
-impl Builder {
+impl MemoryStoreBuilder {
     /// How many live keys to make room for: 1,000,000 unless set. A key is
     /// live until its state has become that of a key never seen; under several
     /// rules it counts once for each.
@@ -133,7 +133,7 @@ impl Builder {
     /// assert!(MemoryStore::builder().max_keys(10_000).build().is_ok());
     /// assert!(MemoryStore::builder().max_keys(0).build().is_err());
     /// ```
-    pub fn max_keys(mut self, keys: usize) -> Builder {
+    pub fn max_keys(mut self, keys: usize) -> MemoryStoreBuilder {
         self.max_keys = keys;
         self
     }
@@ -147,7 +147,7 @@ impl Builder {
     /// # let _ = store;
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
-    pub fn overflow(mut self, overflow: Overflow) -> Builder {
+    pub fn overflow(mut self, overflow: Overflow) -> MemoryStoreBuilder {
         self.overflow = overflow;
         self
     }
@@ -165,7 +165,7 @@ impl Builder {
     /// assert!(limiter.allow("alice"));
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
-    pub fn clock(mut self, clock: impl Clock) -> Builder {
+    pub fn clock(mut self, clock: impl Clock) -> MemoryStoreBuilder {
         self.clock = Some(Timepiece::new(clock));
         self
     }
@@ -181,7 +181,7 @@ impl Builder {
     /// assert_eq!(limiter.store().keys()[0].1.to_string(), "alice");
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
-    pub fn list_keys(mut self) -> Builder {
+    pub fn list_keys(mut self) -> MemoryStoreBuilder {
         self.listed = true;
         self
     }
@@ -199,7 +199,7 @@ impl Builder {
     /// # let _ = store;
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
-    pub fn remember_ids_for(mut self, time: Duration) -> Builder {
+    pub fn remember_ids_for(mut self, time: Duration) -> MemoryStoreBuilder {
         self.ids_for = time;
         self
     }
@@ -221,7 +221,7 @@ impl Builder {
     }
 
     fn build_with(self, seeds: Seeds) -> Result<MemoryStore, ConfigError> {
-        let Builder { clock, max_keys, overflow, listed, ids_for } = self;
+        let MemoryStoreBuilder { clock, max_keys, overflow, listed, ids_for } = self;
         check_max_keys(max_keys)?;
         Ok(MemoryStore {
             clock: clock.unwrap_or_else(|| Timepiece::new(SystemClock::new())),
@@ -275,8 +275,8 @@ impl MemoryStore {
     /// # let _ = store;
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
-    pub fn builder() -> Builder {
-        Builder {
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder {
             clock: None,
             max_keys: DEFAULT_MAX_KEYS,
             overflow: Overflow::default(),
@@ -303,7 +303,7 @@ impl MemoryStore {
     }
 
     /// The rule and key of every live state, in no order; none unless the
-    /// store was built to [list](Builder::list_keys) them.
+    /// store was built to [list](MemoryStoreBuilder::list_keys) them.
     ///
     /// ```
     /// use tidegate::{Limit, Limiter, MemoryStore};

@@ -8,7 +8,7 @@ use super::erased::erase;
 use super::failure_mode::FailureMode;
 use super::meter_kernel::MeterKernel;
 use super::thresholds::Thresholds;
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::decision::Decision;
 use crate::error::ConfigError;
 use crate::fnv::Fnv;
@@ -238,7 +238,7 @@ impl Meter {
     #[must_use]
     pub fn by_period(mut self) -> Meter {
         if let (MeterKernel::Window(window), Some(limit)) = (&self.kernel, self.limit) {
-            if limit.algorithm() == AlgorithmKind::FixedWindow {
+            if limit.algorithm() == Algorithm::FixedWindow {
                 let window = window.with_floor(0).of_any_count();
                 self.is_simple = false;
                 self.meaning = self.meaning.replacen(&limit.count().to_string(), "any", 1).into();

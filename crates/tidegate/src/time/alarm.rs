@@ -11,30 +11,30 @@ use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
-struct Alarm {
+struct DueAlarm {
     due: Instant,
     waker: Waker,
 }
 
-impl PartialEq for Alarm {
+impl PartialEq for DueAlarm {
     fn eq(&self, other: &Self) -> bool {
         self.due == other.due
     }
 }
-impl Eq for Alarm {}
-impl PartialOrd for Alarm {
+impl Eq for DueAlarm {}
+impl PartialOrd for DueAlarm {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Alarm {
+impl Ord for DueAlarm {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.due.cmp(&other.due)
     }
 }
 
 struct Timer {
-    alarms: Mutex<BinaryHeap<Reverse<Alarm>>>,
+    alarms: Mutex<BinaryHeap<Reverse<DueAlarm>>>,
     changed: Condvar,
 }
 
@@ -53,7 +53,7 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 pub(crate) fn wake_after(wait: Duration, waker: &Waker) {
     match *TIMER {
         Some(timer) if !wait.is_zero() => {
-            let alarm = Alarm { due: Instant::now() + wait.min(MAX_WAIT), waker: waker.clone() };
+            let alarm = DueAlarm { due: Instant::now() + wait.min(MAX_WAIT), waker: waker.clone() };
             timer.alarms.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(alarm));
             timer.changed.notify_one();
         }

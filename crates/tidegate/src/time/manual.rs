@@ -9,7 +9,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// Time that moves only when told to.
 ///
-/// Clones share the time. A waiter (in [`acquire`](crate::Limiter::acquire),
+/// Clones share the time. A waiter (in [`acquire_async`](crate::Limiter::acquire_async),
 /// say) is woken when the clock is moved to the instant that it waits for.
 ///
 /// ```
@@ -22,11 +22,11 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 /// ```
 #[derive(Clone, Debug)]
 pub struct ManualClock {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTime>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedTime {
     now: AtomicU64,
     sleepers: Mutex<Vec<(Micros, Waker)>>,
 }
@@ -41,7 +41,9 @@ impl ManualClock {
     /// ```
     #[must_use]
     pub fn at(now: Micros) -> ManualClock {
-        ManualClock { shared: Arc::new(Shared { now: AtomicU64::new(now.get()), sleepers: Mutex::new(Vec::new()) }) }
+        ManualClock {
+            shared: Arc::new(SharedTime { now: AtomicU64::new(now.get()), sleepers: Mutex::new(Vec::new()) }),
+        }
     }
 
     /// Moves to `now`, forwards or back, and wakes the waiters that are due.

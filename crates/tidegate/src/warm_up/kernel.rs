@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 
 use super::WarmUp;
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::kernel::{Admission, Charged, Kernel, LimitKernel, Log, LogState, MIN_GRACE, Reading, Window, WindowState};
 use crate::limit::Limit;
 use crate::time::Micros;
@@ -82,7 +82,7 @@ impl Warming {
     /// The kernel; `None` if new keys get the whole limit as it is.
     pub(crate) fn new(limit: Limit, warm_up: WarmUp) -> Option<Warming> {
         let base = match limit.kernel() {
-            LimitKernel::Bucket(_) => Base::Bucket { queues: limit.algorithm() == AlgorithmKind::LeakyBucket },
+            LimitKernel::Bucket(_) => Base::Bucket { queues: limit.algorithm() == Algorithm::LeakyBucket },
             LimitKernel::Window(window) => Base::Window(window),
             LimitKernel::Log(log) => Base::Log(log),
         };

@@ -38,7 +38,7 @@ impl Wake for Woken {
 impl Waiting {
     pub(crate) fn new(limiter: &Limiter, cost: u64) -> Waiting {
         let limiter = limiter.clone();
-        let future = Box::pin(async move { limiter.acquire(Request::new("alice").cost(cost), LONG).await });
+        let future = Box::pin(async move { limiter.acquire_async(Request::new("alice").cost(cost), LONG).await });
         Waiting { future, woken: Arc::default() }
     }
 
@@ -87,7 +87,7 @@ fn row_32_a_wait_that_never_began_takes_nothing() {
     }
     assert_eq!(remaining(&limiter), 2);
     assert_eq!(passes(&limiter, 5), 2);
-    let refused = limiter.acquire_blocking("alice", Duration::ZERO);
+    let refused = limiter.acquire("alice", Duration::ZERO);
     assert!(refused.is_err(), "without a timeout");
     assert_eq!(limiter.peek("alice").expect("an answer").retry_after(), Some(Duration::from_secs(1_800)));
 }

@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate::{AlgorithmKind, Limit};
+use tidegate::{Algorithm, Limit};
 use tidegate_testkit::servers::{Load, Program, Server, Tally};
 
 use crate::bound::{Damage, allowance};
@@ -66,11 +66,11 @@ fn micros(step: Duration) -> i64 {
 fn horizon(limit: &Limit) -> Duration {
     let period = limit.period();
     match limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             period * u32::try_from(limit.capacity()).unwrap_or(u32::MAX) / u32::try_from(limit.count()).unwrap_or(1)
         }
-        AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog => period,
-        AlgorithmKind::SlidingCounter => 2 * period,
+        Algorithm::FixedWindow | Algorithm::SlidingLog => period,
+        Algorithm::SlidingCounter => 2 * period,
     }
 }
 

@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate::{Limit, Limiter, Request};
+use tidegate::{Limit, Limiter, Request, ReserveOutcome};
 use tidegate_testkit::block_on;
 use tidegate_testkit::servers::{Admission, Server, eventually};
 
@@ -106,10 +106,10 @@ fn take_all(findings: &mut Findings, trial: &Trial, server: &Server, limit: Limi
         let asked = now();
         let reserved = block_on(limiter.reserve_async(Request::new(KEY).rule(PERMITS)));
         if number < permits.count() {
-            findings
-                .claim(reserved.is_ok(), || format!("with all expired, permit {number} of {permits}: {reserved:?}"));
+            let is_made = reserved.as_ref().is_ok_and(|outcome| outcome.decision().is_allowed());
+            findings.claim(is_made, || format!("with all expired, permit {number} of {permits}: {reserved:?}"));
         }
-        if let Ok(reservation) = reserved {
+        if let Ok(ReserveOutcome::Made(reservation)) = reserved {
             taken.push(Hold::open(asked, now()));
             reservation.leave_open();
         }

@@ -12,14 +12,14 @@ const WITHIN: &str = "A piece may be told of more than once.";
 pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "policy/values.rs",
-        function: "Attributes::number",
+        function: "AttributeNames::number",
         from: "if self.names.len() > FEW_NAMES {",
         to: &["if true {", "if false {"],
         why: NAMES,
     },
     Survivor {
         file: "policy/values.rs",
-        function: "Attributes::number",
+        function: "AttributeNames::number",
         from: "self.names.len() > FEW_NAMES",
         to: &["self.names.len() >= FEW_NAMES", "self.names.len() <= FEW_NAMES"],
         why: NAMES,

@@ -15,7 +15,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use tidegate::AlgorithmKind;
+use tidegate::Algorithm;
 use tidegate_redis::internals::{Length, PARTS, assemble};
 
 use self::lua::PlantedDefect;
@@ -25,7 +25,7 @@ use super::{calendar, compare, debt, embedded, expiry, heal, host, once, setting
 /// What a mutant has to pass: about a second for one that passes it all.
 fn quick() -> Vec<(&'static str, fn())> {
     let mut tests: Vec<(&str, fn())> = vec![
-        ("a few decisions", || drop(compare(&AlgorithmKind::ALL, 3_000))),
+        ("a few decisions", || drop(compare(&Algorithm::ALL, 3_000))),
         ("a swap", swap::a_swap_is_carried_out_with_the_others_or_not_at_all),
         ("a list", swap::a_list_is_swapped_as_a_string_is),
         ("any bytes", swap::a_state_may_be_of_any_bytes_and_its_time_may_be_over),
@@ -81,7 +81,7 @@ fn thorough() -> Vec<(&'static str, fn())> {
         ("all expiry", || expiry::play(1_000)),
         ("all totals", || sums::play(50)),
         ("all debt", || debt::play(200)),
-        ("many decisions", || drop(compare(&AlgorithmKind::ALL, 60_000))),
+        ("many decisions", || drop(compare(&Algorithm::ALL, 60_000))),
     ]
 }
 

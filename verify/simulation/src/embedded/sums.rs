@@ -1,7 +1,7 @@
 //! The running totals of a log wrap around, and no decision changes.
 
 use tidegate::kernel::Verb;
-use tidegate::{AlgorithmKind, Limit};
+use tidegate::{Algorithm, Limit};
 use tidegate_redis::internals::numbers;
 use tidegate_testkit::Random;
 
@@ -70,7 +70,7 @@ fn a_log_whose_totals_go_round_decides_as_any_other() {
 
 /// So many times with each limit.
 pub(super) fn play(seeds: u64) {
-    for limit in LIMITS.into_iter().filter(|limit| limit.algorithm() == AlgorithmKind::SlidingLog) {
+    for limit in LIMITS.into_iter().filter(|limit| limit.algorithm() == Algorithm::SlidingLog) {
         (0..seeds).for_each(|seed| go_round(limit, seed));
     }
 }

@@ -11,7 +11,7 @@ use std::fmt;
 
 use tidegate::kernel::{LimitKernel, Verb};
 use tidegate::store::Check;
-use tidegate::{AlgorithmKind, Limit, Micros};
+use tidegate::{Algorithm, Limit, Micros};
 use tidegate_redis::internals::{id_key, state_key};
 
 use super::scenario::{PREFIX, Scenario};
@@ -309,12 +309,12 @@ impl Event {
     /// What this lets pass beyond a limit, in an interval that it is part of.
     fn allows(&self, limit: Limit, is_strict: bool) -> u64 {
         let Event { from, to, what } = *self;
-        let is_fixed = limit.algorithm() == AlgorithmKind::FixedWindow;
+        let is_fixed = limit.algorithm() == Algorithm::FixedWindow;
         let is_bucket = matches!(limit.kernel(), LimitKernel::Bucket(_));
         // The windows of before and those of after may both be cut by it.
         let whole = if is_fixed { 2 * limit.capacity() } else { limit.capacity() };
         // Where windows begin elsewhere a sliding counter rounds up once more.
-        let rounded = u64::from(limit.algorithm() == AlgorithmKind::SlidingCounter);
+        let rounded = u64::from(limit.algorithm() == Algorithm::SlidingCounter);
         match what {
             What::Loss => {
                 let lost = if is_strict { 0 } else { whole };
@@ -343,10 +343,10 @@ fn earned(limit: Limit, length: u64) -> u64 {
 fn most(limit: Limit, length: u64) -> u64 {
     let period = limit.period().as_micros() as u64;
     match limit.algorithm() {
-        AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => limit.capacity() + earned(limit, length),
-        AlgorithmKind::SlidingCounter => limit.count() + (limit.count() * length.saturating_sub(1)).div_ceil(period),
-        AlgorithmKind::FixedWindow => limit.count() * (length.div_ceil(period) + 1),
-        AlgorithmKind::SlidingLog => limit.count() * (length / period + 1),
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => limit.capacity() + earned(limit, length),
+        Algorithm::SlidingCounter => limit.count() + (limit.count() * length.saturating_sub(1)).div_ceil(period),
+        Algorithm::FixedWindow => limit.count() * (length.div_ceil(period) + 1),
+        Algorithm::SlidingLog => limit.count() * (length / period + 1),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Store, StoreError};
-use tidegate::{AlgorithmKind, Clock, Decision, FailureMode, Limiter, MemoryStore, Micros, Request};
+use tidegate::{Algorithm, Clock, Decision, FailureMode, Limiter, MemoryStore, Micros, Request};
 use tidegate_redis::{BreakerSettings, RedisFailure, RedisStore, RefusalCache, Servers};
 use tidegate_testkit::Random;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -176,7 +176,7 @@ impl Watched {
 
     fn is_leased(&self, check: &Check<'_>) -> bool {
         let meter = check.meter();
-        let is_leaky = meter.limit().is_some_and(|limit| limit.algorithm() == AlgorithmKind::LeakyBucket);
+        let is_leaky = meter.limit().is_some_and(|limit| limit.algorithm() == Algorithm::LeakyBucket);
         self.world.scenario.lease.is_some() && meter.name().as_str() == LEASED && !is_leaky
     }
 }
@@ -300,7 +300,7 @@ impl Caller {
 
     async fn wait(&mut self, wish: Wish) {
         let max_wait = Duration::from_millis(self.random.magnitude(1..=2_000));
-        let asked = self.limiter.acquire(wish.request(), max_wait);
+        let asked = self.limiter.acquire_async(wish.request(), max_wait);
         self.charge("acquire", wish, max_wait + self.longest(), asked).await;
     }
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tidegate::{AlgorithmKind, FailureMode, Limit, Policy};
+use tidegate::{Algorithm, FailureMode, Limit, Policy};
 use tidegate_redis::{BreakerSettings, Lease};
 use tidegate_testkit::Random;
 
@@ -109,11 +109,11 @@ impl Scenario {
     /// How long until nothing of what was used is left.
     pub(super) fn horizon(&self) -> Duration {
         let horizon = |limit: &Limit| match limit.algorithm() {
-            AlgorithmKind::TokenBucket | AlgorithmKind::LeakyBucket => {
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 limit.period() * limit.capacity().div_ceil(limit.count()) as u32
             }
-            AlgorithmKind::FixedWindow | AlgorithmKind::SlidingLog => limit.period(),
-            AlgorithmKind::SlidingCounter => 2 * limit.period(),
+            Algorithm::FixedWindow | Algorithm::SlidingLog => limit.period(),
+            Algorithm::SlidingCounter => 2 * limit.period(),
         };
         self.limits.iter().map(horizon).max().unwrap_or_default()
     }
@@ -123,12 +123,12 @@ fn limit(random: &mut Random, counts: RangeInclusive<u64>) -> Limit {
     let count = random.within(counts);
     let period = Duration::from_micros(random.within(100_000..=3_000_000));
     let burst = random.within(1..=2 * count);
-    match random.choose(&AlgorithmKind::ALL) {
-        AlgorithmKind::TokenBucket => Limit::token_bucket(count, period).burst(burst),
-        AlgorithmKind::LeakyBucket => Limit::leaky_bucket(count, period).queue(burst),
-        AlgorithmKind::FixedWindow if random.percent(50) => Limit::fixed_window(count, period).from_first_request(),
-        AlgorithmKind::FixedWindow => Limit::fixed_window(count, period),
-        AlgorithmKind::SlidingLog => Limit::sliding_log(count, period),
-        AlgorithmKind::SlidingCounter => Limit::sliding_counter(count, period),
+    match random.choose(&Algorithm::ALL) {
+        Algorithm::TokenBucket => Limit::token_bucket(count, period).burst(burst),
+        Algorithm::LeakyBucket => Limit::leaky_bucket(count, period).queue(burst),
+        Algorithm::FixedWindow if random.percent(50) => Limit::fixed_window(count, period).from_first_request(),
+        Algorithm::FixedWindow => Limit::fixed_window(count, period),
+        Algorithm::SlidingLog => Limit::sliding_log(count, period),
+        Algorithm::SlidingCounter => Limit::sliding_counter(count, period),
     }
 }

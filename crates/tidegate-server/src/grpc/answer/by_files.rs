@@ -33,7 +33,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
         admit(app, domain, asked)?;
     }
     let began = Instant::now();
-    let answer = app.envoy.decide(domain, &descriptors).await;
+    let answer = app.envoy.decide_async(domain, &descriptors).await;
     let Some(answer) = answer.map_err(|error| failed(app, error.into()))? else { return Ok(None) };
     count(app, asked, &answer, began.elapsed());
     if app.metrics.tracer.is_on() {

@@ -30,7 +30,7 @@ fn waiters_are_bounded_and_cancelled_ones_forgotten() {
 #[test]
 fn a_waiter_takes_so_many_bytes_and_no_more() {
     let limiter = Limiter::new(crate::Limit::per_hour(1));
-    let waiting = limiter.acquire(Request::user("alice").with("path", "/orders"), Duration::from_secs(1));
+    let waiting = limiter.acquire_async(Request::user("alice").with("path", "/orders"), Duration::from_secs(1));
     assert!(size_of_val(&waiting) <= 600, "{}", size_of_val(&waiting));
     let (place, alarm) = (size_of::<Waiter>(), size_of::<crate::time::Alarm>());
     assert!(place <= 40 && alarm <= 40, "{place} in the queue, {alarm} of the alarm");

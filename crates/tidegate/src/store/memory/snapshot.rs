@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 
 use super::overflow::Full;
 use super::table::{FRACTION_BITS, Table};
-use super::{Builder, MemoryStore, Seeds};
+use super::{MemoryStore, MemoryStoreBuilder, Seeds};
 use crate::error::ConfigError;
 use crate::fnv::Fnv;
 use crate::kernel::EXACT;
@@ -66,7 +66,7 @@ impl MemoryStore {
     /// The bytes contain no key, but the seeds that a key's fingerprint could
     /// be recognised with: keep them like the rest of the server's data.
     /// States that keys share for lack of room are not written, nor are the
-    /// texts of [listed](Builder::list_keys) keys and the
+    /// texts of [listed](MemoryStoreBuilder::list_keys) keys and the
     /// [ids](crate::Request::id) of requests.
     ///
     /// ```
@@ -115,11 +115,11 @@ impl MemoryStore {
     }
 }
 
-impl Builder {
+impl MemoryStoreBuilder {
     /// Builds a store with the states of a [snapshot](MemoryStore::snapshot).
     ///
     /// What has become forgettable since is left out. A store of as many
-    /// [`max_keys`](Builder::max_keys) as the former has room for all of the
+    /// [`max_keys`](MemoryStoreBuilder::max_keys) as the former has room for all of the
     /// rest. A snapshot that is cut short or altered anywhere is refused whole.
     ///
     /// ```
