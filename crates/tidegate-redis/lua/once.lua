@@ -3,7 +3,8 @@
 --
 -- The argument of an id is what it stands for and by which limits it is decided, 16
 -- letters each, and then a word for each key: its state, 16 letters, and after a colon the
--- cost in units, if it is charged; - for what is neither charged nor corrected.
+-- cost in units, if it is charged; - for what is neither charged nor corrected. To renew, after
+-- commas, the states of former limits that are forgotten.
 --
 -- What is remembered is the argument's first part, a space, the reply, and after a | for
 -- how many milliseconds, and what each state was charged: state:cost:time. A request that
@@ -11,14 +12,15 @@
 -- renew (2) is to correct those charges; what was settled has the answer to that in their
 -- place, after an =.
 local once, stands_for, reserved
-local states, charges = {}, {}
+local states, gone, charges = {}, {}, {}
 if known_for > 0 then
   local place = since and #KEYS - 1 or #KEYS
   local words
   once = KEYS[place]
   stands_for, words = string.match(ARGV[place], '^(%x+) (.*)$')
   for word in string.gmatch(words, '%S+') do
-    states[#states + 1] = word
+    local place = #states + 1
+    states[place], gone[place] = string.match(word, '^([^,]*)(.*)$')
   end
   local known = call('GET', once)
   if purpose > 0 then
@@ -39,6 +41,16 @@ if known_for > 0 then
     end
     return '=' .. string.match(string.sub(known, 17), '^[^|]*')
   end
+end
+
+-- Whether what is to be renewed was charged to a limit that is forgotten.
+local function is_gone(index)
+  for of in string.gmatch(gone[index] or '', '%x+') do
+    if charges[of] then
+      return true
+    end
+  end
+  return false
 end
 
 -- Notes when a charge counts as made.

@@ -102,6 +102,9 @@ for turn = 1, slice do
 --[[long]]     beside.frees = first_time(beside, used_at, (whole - cost - class) / unit)
 --[[long]]   end
 --[[long]] end
+--[[long]] if verb == RENEW and once and is_gone(index) then
+--[[long]]   passes = false
+--[[long]] end
   if not passes and verb ~= PEEK and outcome == ' 1' then
     outcome = ' 0'
   end

@@ -85,13 +85,15 @@ impl Remote {
             if members.iter().any(|member| member.key == key) {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
-            members.push(Member { place, check: *check, key, former: Vec::new() });
+            members.push(Member { place, check: *check, key, former: Vec::new(), gone: Vec::new() });
         }
         let now = self.clock().now();
         let own: Vec<Vec<u8>> = members.iter().map(|member| member.key.clone()).collect();
         let mut known: Vec<Vec<u8>> = own;
         for member in &mut members {
-            let mut former: Vec<_> = member.check.former().iter().filter(|former| former.until > now).collect();
+            let (mut former, gone): (Vec<_>, Vec<_>) =
+                member.check.former().iter().partition(|former| former.until > now);
+            member.gone = gone.into_iter().map(|former| member.check.of_former(former).subject()).collect();
             former.sort_by_key(|former| std::cmp::Reverse(former.replaced_at()));
             for former in former {
                 let key = key_of(&self.settings.prefix, former.meter, member.check.key());

@@ -82,7 +82,9 @@ fn limits_changed_on_redis_count_as_in_memory() {
         if random.percent(10) {
             request = request.id(&id);
         }
-        let (there, here) = match random.within(0..=19) {
+        let choice = random.within(0..=19);
+        let asked = format!("{choice} {request:?}");
+        let (there, here) = match choice {
             0 => {
                 let request = request.cost(random.within(0..=12));
                 (
@@ -122,7 +124,7 @@ fn limits_changed_on_redis_count_as_in_memory() {
         };
         // A cost that cannot pass is an error, here as there.
         let (there, here) = (there.map_err(|e| e.to_string()), here.map_err(|e| e.to_string()));
-        assert_eq!(there, here, "seed {seed}, step {step}");
+        assert_eq!(there, here, "seed {seed}, step {step}: {asked}");
         let Ok(here) = here else { continue };
         tally[usize::from(here.is_allowed())] += 1;
     }

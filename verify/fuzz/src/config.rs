@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tidegate::explain::Say;
+use tidegate::explain::RuleFinding;
 use tidegate::{CheckError, Limiter, ManualClock, MemoryStore, Policy, Request};
 use tidegate_config::{Format, PolicyFile, Problem, Report, envoy, parse};
 
@@ -67,28 +67,28 @@ fn decide(policy: Policy) {
             }
         };
         assert!(!explained.to_string().is_empty());
-        let of_rule = |name| explained.rules.iter().find(|rule| rule.rule == name).map(|rule| &rule.say);
+        let of_rule = |name| explained.rules.iter().find(|rule| rule.rule == name).map(|rule| &rule.finding);
         match limiter.check(request) {
             Ok(decision) => {
                 assert_eq!(decision.is_allowed(), explained.decision.is_allowed(), "{explained}");
                 // An explanation charges nothing, so the limit that has least left may be another one after the charge.
-                let left = |say: &Say| match say {
-                    Say::Answers { answer, cost, .. } => {
+                let left = |say: &RuleFinding| match say {
+                    RuleFinding::Answers { answer, cost, .. } => {
                         answer.remaining().map(|remaining| remaining.saturating_sub(*cost))
                     }
                     _ => None,
                 };
                 let enforced = explained.rules.iter().filter(|rule| !rule.shadow);
-                let least = enforced.filter_map(|rule| left(&rule.say)).min();
+                let least = enforced.filter_map(|rule| left(&rule.finding)).min();
                 let binds = of_rule(decision.rule().clone()).and_then(left);
                 let is_same = decision.rule() == explained.decision.rule();
                 assert!(is_same || decision.is_allowed() && binds == least, "{} binds: {explained}", decision.rule());
             }
             Err(CheckError::Unsatisfiable { rule, .. }) => {
-                assert!(matches!(of_rule(rule), Some(Say::Unsatisfiable { .. })), "{explained}");
+                assert!(matches!(of_rule(rule), Some(RuleFinding::Unsatisfiable { .. })), "{explained}");
             }
             Err(CheckError::MissingAttribute { rule, .. }) => {
-                assert!(matches!(of_rule(rule), Some(Say::MissingAttribute { .. })), "{explained}");
+                assert!(matches!(of_rule(rule), Some(RuleFinding::MissingAttribute { .. })), "{explained}");
             }
             Err(error) => panic!("{error}: {explained}"),
         }

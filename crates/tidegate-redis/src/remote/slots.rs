@@ -127,7 +127,9 @@ impl Remote {
     /// The id under which a group is carried out once, if it has one.
     fn once(&self, group: &Group<'_>) -> Option<Once> {
         let checks: Vec<Check<'_>> = group.members.iter().map(|member| member.check).collect();
-        Once::of(&checks, &self.settings.prefix, self.settings.ids_for)
+        let mut once = Once::of(&checks, &self.settings.prefix, self.settings.ids_for)?;
+        once.add_gone(group.members.iter().map(|member| &*member.gone));
+        Some(once)
     }
 
     async fn decide_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {

@@ -17,6 +17,8 @@ pub(super) struct Member<'a> {
     pub(super) check: Check<'a>,
     pub(super) key: Vec<u8>,
     pub(super) former: Vec<Former<'a>>,
+    /// The subjects of former limits that are forgotten: what they were charged cannot be renewed.
+    pub(super) gone: Vec<u64>,
 }
 
 /// A check that was decided here, and the steps that write so.

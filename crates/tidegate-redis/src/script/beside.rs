@@ -5,7 +5,7 @@
 
 use tidegate::kernel::{LimitKernel, Verb, Verdict};
 use tidegate::store::{Check, Former};
-use tidegate::{AlgorithmKind, Limit, Micros};
+use tidegate::{Algorithm, Limit, Micros};
 
 use super::once::is_by_id;
 use super::{Task, pack_check};
@@ -71,7 +71,7 @@ fn unit_and_ceiling(limit: Limit) -> [u64; 2] {
 }
 
 fn is_leaky(limit: Limit) -> bool {
-    limit.algorithm() == AlgorithmKind::LeakyBucket
+    limit.algorithm() == Algorithm::LeakyBucket
 }
 
 /// What the script says of the former limits of a check.

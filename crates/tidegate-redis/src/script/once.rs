@@ -53,6 +53,13 @@ impl Once {
         self
     }
 
+    /// Says which former limits of each check are forgotten.
+    pub(crate) fn add_gone<'g>(&mut self, gone: impl Iterator<Item = &'g [u64]>) {
+        for (word, gone) in self.words.iter_mut().zip(gone).filter(|_| self.purpose == Purpose::Renew) {
+            word.extend(gone.iter().map(|subject| format!(",{subject:016x}")));
+        }
+    }
+
     /// The words of the steps, so many, and then those of former limits.
     pub(super) fn packed(&self, steps: usize, former: &[FormerStep<'_>]) -> Vec<u8> {
         let mut words = self.words.clone();

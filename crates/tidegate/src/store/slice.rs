@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::error::StoreError;
 use super::meter_kernel::{MeterKernel, MeterState};
 use super::{Check, Meter};
-use crate::algorithm::AlgorithmKind;
+use crate::algorithm::Algorithm;
 use crate::kernel::{self, Admission, Kernel, Verb, Verdict, may_write};
 use crate::request::Key;
 use crate::time::Micros;
@@ -170,6 +170,19 @@ impl<'a> Slice<'a> {
 
     fn place_of(&self, meter: &Meter, key: &Key<'_>) -> Option<usize> {
         self.parts.iter().position(|part| part.meter.is_same_as(meter) && part.key == key)
+    }
+
+    /// What the slice does to each of its states, as a check of that limit alone: of a former limit
+    /// it only reads the state, unless a correction is about it.
+    pub(crate) fn checks(&self) -> impl Iterator<Item = Check<'a>> + '_ {
+        self.parts.iter().enumerate().map(|(place, part)| {
+            let cell = &self.cells[part.of];
+            match place {
+                place if place == part.of => cell.check,
+                place if cell.corrected == Some(place) => cell.check.by(part.meter),
+                _ => Check::peek_of(part.meter, part.key),
+            }
+        })
     }
 
     /// The states, to be loaded and saved.
@@ -469,7 +482,7 @@ impl Cell<'_> {
 }
 
 fn is_leaky(meter: &Meter) -> bool {
-    meter.nominal_limit().is_some_and(|limit| limit.algorithm() == AlgorithmKind::LeakyBucket)
+    meter.nominal_limit().is_some_and(|limit| limit.algorithm() == Algorithm::LeakyBucket)
 }
 
 /// A verdict reached for a later time `at`, as the caller at `now` sees it.

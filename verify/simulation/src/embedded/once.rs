@@ -130,25 +130,18 @@ pub(super) fn a_charge_is_found_by_the_limit_that_was_replaced() {
     let settle = Check::new(&last, reserve.key(), Verb::SETTLE, 5).expect("a check").with_former(&former);
     let settle = settle.with_id(&RequestId { purpose: Purpose::Settle, ..ID });
     assert!(block_on(account.store.decide(&[settle], &mut verdict)).is_ok());
-    // Two more were taken than reserved, and they count by the limit that is there now.
+    // Two more were taken than reserved, and they count by the limit that was charged.
     let left = Check::new(&last, reserve.key(), Verb::Peek, 0).expect("a check");
-    assert!(block_on(account.store.decide(&[left], &mut verdict)).is_ok());
-    assert_eq!(verdict[0].remaining, LIMITS[0].capacity() - 2);
+    for (check, remaining) in [(left, LIMITS[0].capacity()), (left.with_former(&former), LIMITS[0].capacity() - 5)] {
+        assert!(block_on(account.store.decide(&[check], &mut verdict)).is_ok());
+        assert_eq!(verdict[0].remaining, remaining);
+    }
 }
 
-/// What is left of a charge that is older than the change of a limit, the client finds out.
 #[test]
-pub(super) fn a_charge_is_settled_by_the_script_unless_a_limit_was_replaced_since() {
-    // Which limit was charged three, when the other one was replaced, what is settled, and what is
-    // charged then.
-    for (is_own, replaced_at, actual, charged) in [
-        (true, START - 1, 1, 1),
-        (true, START, 1, 3),
-        (true, START + 1, 1, 3),
-        (true, START + 1, 3, 3),
-        (true, START + 1, 4, 4),
-        (false, START - 1, 1, 3),
-    ] {
+pub(super) fn a_charge_is_settled_in_the_state_that_was_charged() {
+    // Whether the limit in force was charged three, and what is settled.
+    for (is_own, actual) in [(true, 1), (true, 3), (true, 4), (false, 1), (false, 3), (false, 4)] {
         let account = Account::new(LIMITS[0], SETTINGS);
         account.set(START);
         let reserve = account.check(Verb::Charge, 3).with_id(&ID);
@@ -159,21 +152,23 @@ pub(super) fn a_charge_is_settled_by_the_script_unless_a_limit_was_replaced_sinc
             block_on(account.store.decide(&[check], &mut verdict)).expect("an answer");
             verdict[0]
         };
-        assert!(decide(reserve).allowed && decide(of_other(Verb::Charge, 3)).allowed);
+        assert!(decide(reserve).allowed && decide(of_other(Verb::Charge, 1)).allowed);
         let (meter, former) = if is_own { (reserve.meter(), &other) } else { (&other, reserve.meter()) };
-        let until = Micros::new(replaced_at).saturating_add(former.horizon());
-        let (former, id) = ([Former { meter: former, until }], RequestId { purpose: Purpose::Settle, ..ID });
+        let (former, id) =
+            ([Former { meter: former, until: Micros::MAX }], RequestId { purpose: Purpose::Settle, ..ID });
         let settle = Check::new(meter, reserve.key(), Verb::SETTLE, actual).expect("a check");
-        decide(settle.with_former(&former).with_id(&id));
-        let left = decide(Check::new(meter, reserve.key(), Verb::Peek, 0).expect("a check")).remaining;
-        assert_eq!(left, LIMITS[0].capacity() - charged, "{is_own}, {replaced_at}: {actual}");
-        let is_settled = record(&account).contains("|=");
-        assert_eq!(is_settled, charged == actual, "{is_own}, {replaced_at}: {actual}");
+        let said = decide(settle.with_former(&former).with_id(&id)).remaining;
+        let left = |meter| decide(Check::new(meter, reserve.key(), Verb::Peek, 0).expect("a check")).remaining;
+        let capacity = LIMITS[0].capacity();
+        let each = [capacity - actual, capacity - 1];
+        assert_eq!([left(reserve.meter()), left(&other)], each, "{is_own}: {actual}");
+        assert_eq!(said, capacity.saturating_sub(actual + 1), "{is_own}: {actual}");
+        assert!(record(&account).contains("|="), "{is_own}: {actual}");
     }
 }
 
 #[test]
-pub(super) fn a_charge_that_is_renewed_is_of_the_limit_that_holds_it() {
+pub(super) fn a_charge_that_is_renewed_is_of_the_limit_that_was_charged() {
     let limit = Limit::in_flight(2, Duration::from_secs(60));
     let account = Account::new(limit, SETTINGS);
     let ask = |now: u64, check: Check<'_>| {
@@ -184,7 +179,6 @@ pub(super) fn a_charge_that_is_renewed_is_of_the_limit_that_holds_it() {
     };
     let reserve = account.check(Verb::Charge, 1).with_id(&ID);
     ask(START, reserve);
-    // It has moved.
     let last = Meter::new("last", limit);
     ask(START, Check::new(&last, reserve.key(), Verb::Charge, 1).expect("a check"));
     let former = [Former { meter: reserve.meter(), until: Micros::MAX }];
@@ -192,7 +186,7 @@ pub(super) fn a_charge_that_is_renewed_is_of_the_limit_that_holds_it() {
     ask(START + 9, renew.with_id(&RequestId { purpose: Purpose::Renew, ..ID }));
     let record = record(&account);
     let (_, charged) = record.split_once('|').expect("what was charged");
-    assert_eq!(charged, format!("300000 {:016x}:1:{}", renew.subject(), START + 9));
+    assert_eq!(charged, format!("300000 {:016x}:1:{}", reserve.subject(), START + 9));
 }
 
 /// What has drained since may have been of what is kept: the rest is given back.

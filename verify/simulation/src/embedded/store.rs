@@ -157,7 +157,7 @@ fn failure(error: String) -> RedisFailure {
 fn examine(keyspace: &Keyspace, step: &Step<'_>, kept_longer_ms: u64) {
     let limit = match &step.task {
         Task::Decide { limit, .. } | Task::Undo { limit, .. } => *limit,
-        Task::Swap { .. } | Task::Absent | Task::Tell(_) => return,
+        Task::Swap { .. } | Task::Tell(_) => return,
     };
     let name = String::from_utf8_lossy(&step.key);
     let Some(kept_until) = keyspace.kept_until(&step.key) else { panic!("{name}: kept for ever") };

@@ -2,7 +2,7 @@
 
 use tidegate::kernel::Verb;
 use tidegate::{Limit, Micros};
-use tidegate_redis::internals::{Call, Step, Task};
+use tidegate_redis::internals::{Call, Form, Step, Task};
 use tidegate_testkit::Random;
 
 use super::account::Account;
@@ -136,8 +136,9 @@ pub(super) fn a_look_in_the_past_moves_no_history_back() {
     let account = Account::new(limits()[0], SETTINGS);
     for (server, sent, is_past, began) in [(5, 1, true, 5), (9, 0, true, 5), (9, 3, false, 3)] {
         account.set(START + server);
-        let absent = Step { key: b"absent".into(), task: Task::Absent };
-        let call = account.store.call(vec![absent]);
+        let (state, after, healed, verdict) = (Vec::new(), None, None, None);
+        let task = Task::Swap { form: Form::Text, state, passes: true, after, healed, verdict };
+        let call = account.store.call(vec![Step { key: b"looked at".into(), task }]);
         let call = Call { now: Some(Micros::new(START + sent)), is_past, ..call };
         account.store.run(&call).expect("a reply");
         let began = format!("a1b2c3:{}", START + began);

@@ -132,17 +132,6 @@ pub(super) fn a_state_may_be_of_any_bytes_and_its_time_may_be_over() {
     assert_eq!(string(&account).as_deref(), Some(odd));
 }
 
-#[test]
-pub(super) fn a_limit_that_was_succeeded_must_be_gone() {
-    let account = Account::new(Limit::per_second(5), SETTINGS);
-    account.peek(START, 0);
-    let gone = || vec![Step { key: b"predecessor".into(), task: Task::Absent }];
-    let swap = |state, after| Alone { form: Form::Text, state, after: kept(after), passes: true }.run(&account, gone());
-    assert_eq!((swap("", "first").0, string(&account).as_deref()), (Outcome::CarriedOut, Some("first")));
-    account.store.keyspace().call(b"SET", &[b"predecessor", b"1"]).expect("a command");
-    assert_eq!((swap("first", "second").0, string(&account).as_deref()), (Outcome::Overtaken, Some("first")));
-}
-
 /// The last that is still a state: what comes after it is foreign.
 #[test]
 pub(super) fn a_state_at_its_bound_is_one_and_beyond_it_none() {

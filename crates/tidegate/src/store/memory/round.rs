@@ -25,7 +25,7 @@ impl MemoryStore {
     ) -> Result<Micros, StoreError> {
         let mut now = at.unwrap_or_else(|| self.clock.now());
         let slice = Slice::new(checks, now)?;
-        let steps = self.steps(checks, &slice)?;
+        let steps = self.steps(&slice)?;
         let mut round = Round { store: self, shared: None, held: self.hold(&steps), steps, slice };
         // A bucket counts what has drained since a charge. By a reading from before another charge, which
         // was faster, it would be too little.
@@ -57,10 +57,9 @@ impl MemoryStore {
     }
 
     /// A step for each state of the slice.
-    fn steps<'a>(&self, checks: &[Check<'a>], slice: &Slice<'a>) -> Result<Vec<Step<'a>>, StoreError> {
+    fn steps<'a>(&self, slice: &Slice<'a>) -> Result<Vec<Step<'a>>, StoreError> {
         let mut steps: Vec<Step<'a>> = Vec::with_capacity(slice.parts.len());
-        for (index, part) in slice.parts.iter().enumerate() {
-            let check = checks.get(index).copied().unwrap_or_else(|| Check::peek_of(part.meter, part.key()));
+        for check in slice.checks() {
             let step = self.step(check);
             if steps.iter().any(|other| other.has_same_state(&step)) {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
