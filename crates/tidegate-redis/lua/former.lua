@@ -8,8 +8,7 @@
 --
 -- The check answers for all of them. Behind its state come a ~ and, with colons: when it will
 -- pass if it does not; what the former limits count before it and after it, in units; when
--- they and their queues end; and of a correction that is about one of them, when the charge
--- counts as made, and how many units were not recorded.
+-- they and their queues end; and when a charge that was renewed there counts as made.
 
 -- How many keys are of checks, and in which order to decide: a refund goes to the check's own
 -- state first, and for all else what former limits count is known before.
@@ -51,7 +50,7 @@ local function split(index, kind, spec)
   end
   local place = kind < 97 and table.remove(numbers, 1) or index
   local beside = besides[place]
-    or { counts = {}, carry = 0, used = 0, after = 0, ends = 0, queue = 0, frees = 0, moment = 0, unrecorded = 0 }
+    or { counts = {}, carry = 0, used = 0, after = 0, ends = 0, queue = 0, frees = 0, moment = 0 }
   besides[place] = beside
   kind = kind < 97 and kind + 32 or kind
   return kind, string.sub(spec, 1, semicolon - 1), beside, unpack(numbers)
@@ -83,14 +82,13 @@ end
 
 local function answer_beside(beside, carried_out)
   return string.format(
-    '~%d:%d:%d:%d:%d:%d:%d',
+    '~%d:%d:%d:%d:%d:%d',
     beside.frees,
     beside.used,
     carried_out and beside.after or beside.used,
     beside.ends,
     beside.queue,
-    carried_out and beside.moment or 0,
-    carried_out and beside.unrecorded or 0
+    carried_out and beside.moment or 0
   )
 end
 

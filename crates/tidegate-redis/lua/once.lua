@@ -3,7 +3,7 @@
 --
 -- The argument of an id is what it stands for and by which limits it is decided, 16
 -- letters each, and then a word for each key: its state, 16 letters, and after a colon the
--- cost in units, if it is charged; - for what is neither charged nor corrected. To renew, after
+-- cost in units, if it is charged; - for what is neither charged nor corrected. To correct, after
 -- commas, the states of former limits that are forgotten.
 --
 -- What is remembered is the argument's first part, a space, the reply, and after a | for
@@ -43,14 +43,13 @@ if known_for > 0 then
   end
 end
 
--- Whether what is to be renewed was charged to a limit that is forgotten.
-local function is_gone(index)
+-- What was charged to a limit that is forgotten.
+local function forgotten_charge(index)
   for of in string.gmatch(gone[index] or '', '%x+') do
     if charges[of] then
-      return true
+      return charges[of]
     end
   end
-  return false
 end
 
 -- Notes when a charge counts as made.

@@ -40,13 +40,22 @@ for turn = 1, slice do
 --[[long]] local charge = once and charges[states[index]]
 --[[long]] local actual
 --[[long]] if verb == SETTLE then
---[[long]]   local ceiling, unit
---[[long]]   ceiling, unit, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
---[[long]]   local more = (actual - (charge and charge[1] or actual)) * unit
---[[long]]   if more > 0 then
+--[[long]]   local ceiling, scale
+--[[long]]   ceiling, scale, actual = string.match(spec, '^(%d+):(%d+):(%d+)', 43)
+--[[long]]   local is_former = order and index > checks
+--[[long]]   local elsewhere = not charge and not is_former and (forgotten_charge(index) or beside and beside.charge)
+--[[long]]   if elsewhere and actual - elsewhere[1] > 0 then
+--[[long]]     -- What was used beyond the charge is used now, and of the limit in force.
+--[[long]]     charge = elsewhere
+--[[long]]   end
+--[[long]]   local more = (actual - (charge and charge[1] or actual)) * scale
+--[[long]]   if is_former then
+--[[long]]     beside.charge = charge or beside.charge
+--[[long]]   end
+--[[long]]   if more > 0 and not is_former then
 --[[long]]     verb, cost, spec = REPORT, math.min(more, cost), string.rep('-', 42) .. ceiling
 --[[long]]   else
---[[long]]     verb, cost, kept, undone = UNDO, -more, actual * unit, charge and charge[2]
+--[[long]]     verb, cost, kept, undone = UNDO, math.max(0, -more), actual * scale, charge and charge[2]
 --[[long]]   end
 --[[long]] elseif verb == RENEW then
 --[[long]]   undone = tonumber(string.sub(spec, 43))
@@ -92,9 +101,6 @@ for turn = 1, slice do
 --[[long]]   beside.counts[#beside.counts + 1] = used_at
 --[[long]]   beside.used, beside.after = beside.used + used, beside.after + counted
 --[[long]]   beside.carry = math.max(0, beside.carry - used)
---[[long]]   if verb == REPORT then
---[[long]]     beside.unrecorded = actual - charge[1] - floor((used_after - used_before) / part)
---[[long]]   end
 --[[long]] elseif beside then
 --[[long]]   beside.carry = math.max(0, cost / unit - used_at(now))
 --[[long]]   if not passes and (verb == CHARGE or verb == PEEK) then
@@ -102,7 +108,7 @@ for turn = 1, slice do
 --[[long]]     beside.frees = first_time(beside, used_at, (whole - cost - class) / unit)
 --[[long]]   end
 --[[long]] end
---[[long]] if verb == RENEW and once and is_gone(index) then
+--[[long]] if verb == RENEW and once and forgotten_charge(index) then
 --[[long]]   passes = false
 --[[long]] end
   if not passes and verb ~= PEEK and outcome == ' 1' then

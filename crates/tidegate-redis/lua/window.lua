@@ -53,7 +53,12 @@
 
 --[[long]] if unit then
 --[[long]]   local first, latest, earlier = start, current, previous
---[[long]]   ends = latest + earlier > 0 and (first + (sliding and latest > 0 and horizon or period)) * size or 0
+--[[long]]   ends = latest + earlier > 0 and (first + period) * size or 0
+--[[long]]   if sliding and latest + earlier > 0 then
+--[[long]]     -- No whole unit counts from then on.
+--[[long]]     local last = latest > 0 and first + horizon or first + period
+--[[long]]     ends = (last - floor((period - 1) / (latest > 0 and latest or earlier))) * size
+--[[long]]   end
 --[[long]]   used_at = function(time)
 --[[long]]     local later = floor(time / size)
 --[[long]]     local age = later > first and later - first or 0
@@ -114,8 +119,11 @@
 --[[long]] used_after = sliding and previous * (period - elapsed) + current * period or current
 --[[long]] if unit then
 --[[long]]   counted = verb == RESET and 0 or sliding and floor(used_after / period) or used_after
---[[long]]   local last = sliding and current > 0 and horizon or period
---[[long]]   ends_after = (verb == RESET or current + previous == 0) and 0 or (start + last) * size
+--[[long]]   ends_after = (verb == RESET or current + previous == 0) and 0 or (start + period) * size
+--[[long]]   if sliding and ends_after > 0 then
+--[[long]]     local last = current > 0 and start + horizon or start + period
+--[[long]]     ends_after = (last - floor((period - 1) / (current > 0 and current or previous))) * size
+--[[long]]   end
 --[[long]] end
     if moves and passes then
 --[[long]] moment = start * size

@@ -87,17 +87,15 @@ pub(super) struct Beside {
     queue: Micros,
     /// When a charge that was renewed counts as made.
     moment: Micros,
-    /// What a correction could not record.
-    unrecorded: u64,
 }
 
 impl Beside {
     /// Splits a state from what stands behind it, if anything does; `None` if that is garbled.
     pub(super) fn split(word: &[u8]) -> Option<(&[u8], Option<Beside>)> {
         let Some(tilde) = word.iter().rposition(|byte| *byte == b'~') else { return Some((word, None)) };
-        let [frees, before, after, ends, queue, moment, unrecorded] = numbers(&word[tilde + 1..])?;
+        let [frees, before, after, ends, queue, moment] = numbers(&word[tilde + 1..])?;
         let [frees, ends, queue, moment] = [frees, ends, queue, moment].map(Micros::new);
-        Some((&word[..tilde], Some(Beside { frees, used: [before, after], ends, queue, moment, unrecorded })))
+        Some((&word[..tilde], Some(Beside { frees, used: [before, after], ends, queue, moment })))
     }
 
     /// What a limit says alone, with what its former ones count.
@@ -112,7 +110,6 @@ impl Beside {
             retry_after: if waits { until(self.frees) } else { Micros::ZERO },
             reset_after: alone.reset_after.max(until(self.ends)),
             delay: if passes { alone.delay.saturating_add(queue) } else { Micros::ZERO },
-            unrecorded: alone.unrecorded.saturating_add(self.unrecorded),
             ahead: alone.ahead.max(until(self.moment)),
             ..alone
         }

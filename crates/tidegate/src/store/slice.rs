@@ -8,7 +8,7 @@
 //! what they count is a floor under the limit in force, and it melts: a cost is admitted if what is used of the limit, what
 //! is used of its former ones, and the cost fit into it together. All of these only fall while nothing is charged, so the
 //! wait is found by halving. Units go back to where they were charged: a correction to the very state, a refund to the
-//! newest state first.
+//! newest state first. What a settlement adds is charged to the limit in force, as anything that is used now.
 
 use smallvec::SmallVec;
 
@@ -436,7 +436,7 @@ impl Cell<'_> {
         let mut reading = meter.kernel().read(parts[own].view(), at);
         for former in self.former.iter().map(|place| &parts[*place]) {
             reading.remaining = reading.remaining.saturating_sub(former.used(at));
-            reading.reset_after = reading.reset_after.max(former.matters_until().saturating_since(at));
+            reading.reset_after = reading.reset_after.max(former.kernel().read(former.view(), at).reset_after);
         }
         let (unrecorded, crossed) = (applied.unwrap_or(0), meter.crossed(self.used[0], self.used[1]));
         let verdict = Verdict { unrecorded, ahead, crossed, ..Verdict::new(self.admission, reading) };
@@ -447,6 +447,8 @@ impl Cell<'_> {
     fn apply(&self, own: usize, parts: &mut [Part<'_>]) -> Option<u64> {
         let (verb, cost, at) = (self.check.verb(), self.check.cost(), self.at);
         match verb {
+            // What was used beyond the charge is used now, and of the limit in force.
+            Verb::Settle(charged) if cost > charged.cost => parts[own].apply(at, verb, cost),
             Verb::Settle(_) | Verb::Renew(_) => {
                 let part = parts.get_mut(self.corrected?).filter(|part| part.is_own)?;
                 part.apply(at, verb, cost)
