@@ -53,7 +53,8 @@ fn permits_are_given_back_though_their_limit_has_another_period_or_warms_up_sinc
     let minute = Duration::from_secs(60);
     let rule = |period| Rule::new("jobs", Limit::in_flight(3, period));
     let warming = rule(minute).warm_up("2 over 1min".parse().expect("a warm-up"));
-    for (after, left_each_time) in [(rule(2 * minute), [1, 2, 3]), (rule(minute / 2), [1, 2, 3]), (warming, [0, 1, 2])] {
+    for (after, left_each_time) in [(rule(2 * minute), [1, 2, 3]), (rule(minute / 2), [1, 2, 3]), (warming, [0, 1, 2])]
+    {
         let (limiter, clock) = limiter(rule(minute));
         let held = [(); 3].map(|()| {
             clock.advance(SECOND);
