@@ -23,7 +23,7 @@ SUBJECTS = [
     "settle_windows",
     "forgetting",
     "sharing",
-    "succession",
+    "former",
     "warm_up",
     "strict",
     "leases",

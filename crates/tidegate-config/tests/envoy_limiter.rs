@@ -397,7 +397,7 @@ fn use_survives_a_change_of_the_files() {
     }
     assert_eq!(left(&limiter, &["ip=1", "user=a"]), (true, vec![0, 3]));
     with("unit: minute", "unit: hour");
-    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 3]), "also what has moved already");
+    assert_eq!(left(&limiter, &["ip=1 ?", "user=a ?"]), (false, vec![0, 3]), "also what others admitted");
 }
 
 #[test]

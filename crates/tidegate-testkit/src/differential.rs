@@ -360,6 +360,7 @@ impl<'a, S: Store> Scenario<'a, S> {
         let Subject { meter, key, limit, .. } = self.subjects[probe.subject];
         let (rule, key) = (self.setting.meters[meter].name(), &self.setting.keys[key]);
         let Probe { verb, cost, floor, .. } = probe;
-        self.oracle.heals(&Ask { rule, limit, key, verb, cost, floor, notify: &[] }, self.now)
+        self.oracle
+            .heals(&Ask { rule, limit, key, verb, cost, floor, notify: &[], former: &[], corrected: None }, self.now)
     }
 }

@@ -11,14 +11,17 @@ mod counter;
 mod fixed;
 mod log;
 mod ratio;
+mod step;
 mod store;
 mod thresholds;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use tidegate::kernel::{Charged, Verb, Verdict};
-use tidegate::store::Check;
+use tidegate::store::{Check, Former, Meter};
 use tidegate::{Algorithm, Calendar, Key, Limit, Micros, Name};
 
 use self::bucket::Bucket;
@@ -26,6 +29,7 @@ use self::counter::Counter;
 use self::fixed::Fixed;
 use self::log::Log;
 use self::ratio::Ratio;
+use self::step::{Holding, Step};
 pub use self::store::{CustomKernel, OracleStore};
 use self::thresholds::Told;
 
@@ -43,13 +47,20 @@ const MIN_GRACE: i128 = 1_000_000;
 /// let mut oracle = Oracle::new();
 /// let (rule, key) = (Name::literal("api"), Key::from("alice"));
 /// let (limit, verb) = (Limit::per_second(1), Verb::Charge);
-/// let ask = Ask { rule: &rule, limit, key: &key, verb, cost: 1, floor: 0, notify: &[] };
+/// let ask = Ask { rule: &rule, limit, key: &key, verb, cost: 1, floor: 0, notify: &[], former: &[], corrected: None };
 /// assert!(oracle.decide(&[ask], Micros::new(0))[0].allowed);
 /// assert_eq!(oracle.decide(&[ask], Micros::new(1))[0].retry_after, Micros::new(999_999));
 /// ```
 #[derive(Debug, Default)]
 pub struct Oracle {
-    rules: HashMap<(Name, Limit), Rule>,
+    rules: HashMap<RuleName, Rule>,
+}
+
+/// What tells a rule from every other: a limit that replaced another one is another rule.
+type RuleName = (Name, Limit);
+
+fn rule_name(meter: &Meter) -> Option<RuleName> {
+    Some((meter.name().clone(), meter.limit()?))
 }
 
 /// One limit asked about one key.
@@ -69,16 +80,33 @@ pub struct Ask<'a> {
     pub floor: u64,
     /// The shares of the limit, in percent, of which crossings are told; in ascending order.
     pub notify: &'a [u8],
+    /// The limits that this one replaced: what the key used of them counts beside it.
+    pub former: &'a [Former<'a>],
+    /// The limit that was charged what this corrects, if it is a former one.
+    pub corrected: Option<&'a Meter>,
 }
 
 impl<'a> Ask<'a> {
-    /// The same ask as a check; none if its kernel is a custom one.
+    /// The same ask as a check; none if its kernel or that of a former limit is a custom one.
     #[must_use]
     pub fn of(check: &Check<'a>) -> Option<Ask<'a>> {
         let (meter, key) = (check.meter(), check.key());
         let (verb, cost, floor) = (check.verb(), check.cost(), meter.floor());
-        let (limit, notify) = (meter.limit()?, meter.thresholds().percents());
-        Some(Ask { rule: meter.name(), limit, key, verb, cost, floor, notify })
+        let (limit, notify, former) = (meter.limit()?, meter.thresholds().percents(), check.former());
+        let is_known = former.iter().all(|former| former.meter.limit().is_some());
+        let corrected = Some(check.corrected()).filter(|corrected| corrected.identity() != meter.identity());
+        is_known.then_some(Ask { rule: meter.name(), limit, key, verb, cost, floor, notify, former, corrected })
+    }
+
+    fn name(&self) -> RuleName {
+        (self.rule.clone(), self.limit)
+    }
+
+    /// Those that still matter, the newest first, and until when.
+    fn former(&self, now: i128) -> Vec<(RuleName, Micros)> {
+        let mut former: Vec<&Former<'_>> = self.former.iter().filter(|former| instant(former.until) > now).collect();
+        former.sort_by_key(|former| Reverse(former.until.saturating_since(former.meter.horizon())));
+        former.into_iter().filter_map(|former| Some((rule_name(former.meter)?, former.until))).collect()
     }
 
     /// What must be left for it to pass: its cost above the floor, or nothing if it takes nothing.
@@ -108,6 +136,7 @@ impl Oracle {
     /// Decides all of `asks`, each about another state: if every charge among
     /// them passes, all are carried out, otherwise none is.
     pub fn decide(&mut self, asks: &[Ask<'_>], now: Micros) -> Vec<Verdict> {
+        let now = latest(now);
         let mut steps: Vec<Step<'_>> = asks.iter().map(|ask| self.look(*ask, now)).collect();
         let refuses = |step: &Step<'_>| matches!(step.ask.verb, Verb::Charge | Verb::Renew(_)) && !step.allowed;
         if !steps.iter().any(refuses) {
@@ -121,150 +150,85 @@ impl Oracle {
     #[must_use]
     pub fn heals(&self, ask: &Ask<'_>, now: Micros) -> bool {
         let rule = self.rules.get(&(ask.rule.clone(), ask.limit));
-        let known = rule.and_then(|rule| Some((rule.accounts.get(&label(ask.key))?, rule.terms.at(now))));
+        let known = rule.and_then(|rule| Some((rule.accounts.get(&label(ask.key))?, rule.terms.at(latest(now)))));
         known.is_some_and(|(account, at)| account.heal(at).is_some())
     }
 
     /// What the limit would answer, before anything is carried out.
-    fn look<'a>(&mut self, ask: Ask<'a>, now: Micros) -> Step<'a> {
-        let rule = self.rules.entry((ask.rule.clone(), ask.limit)).or_insert_with(|| Rule::new(&ask.limit));
-        let at = rule.terms.at(now);
-        let cost = match ask.verb {
-            Verb::Charge | Verb::Peek => ask.needs(),
-            Verb::Report | Verb::Settle(_) => 0,
-            Verb::Refund | Verb::Reset | Verb::Renew(_) => i128::from(ask.cost),
-        };
-        assert!(cost <= rule.terms.capacity, "a check's cost is at most the capacity above its floor");
-        let known = rule.accounts.get(&label(ask.key)).map(|account| account.copy());
-        let known = known.unwrap_or_else(|| rule.terms.fresh());
-        let (account, is_changed) = match known.heal(at) {
-            Some(full) => (full, ask.writes()),
-            None => (known, false),
-        };
+    fn look<'a>(&mut self, ask: Ask<'a>, now: i128) -> Step<'a> {
+        let own = self.holding(ask.name(), Micros::MAX, &ask, now);
+        let former: Vec<Holding> =
+            ask.former(now).into_iter().map(|(name, until)| self.holding(name, until, &ask, now)).collect();
         let (delay, retry_after, unrecorded, ahead) = (0, 0, 0, 0);
-        let mut step =
-            Step { ask, account, is_changed, allowed: true, delay, retry_after, unrecorded, ahead, crossed: 0 };
-        if let Verb::Renew(charged @ Charged { cost: 1.., .. }) = ask.verb {
-            step.allowed = step.account.holds(at, instant(charged.at), i128::from(charged.cost));
-        }
-        if matches!(ask.verb, Verb::Charge | Verb::Peek) {
-            step.allowed = step.account.admits(at, cost);
-            if step.allowed {
-                step.delay = step.account.delay(at);
-            } else {
-                step.retry_after = step.tried_retry_after(at);
-            }
+        let mut step = Step { ask, own, former, allowed: true, delay, retry_after, unrecorded, ahead, crossed: 0 };
+        match ask.verb {
+            Verb::Renew(charged) if charged.cost > 0 => step.allowed = step.can_renew(charged, now),
+            Verb::Charge | Verb::Peek if step.admits(now) => step.delay = step.delay(now),
+            Verb::Charge | Verb::Peek => (step.allowed, step.retry_after) = (false, step.tried_retry_after(now)),
+            Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => {}
         }
         step
     }
 
-    /// Carries a step out, and finds out which thresholds it crossed.
-    fn carry_out_and_tell(&mut self, step: &mut Step<'_>, now: Micros) {
-        let name = (step.ask.rule.clone(), step.ask.limit);
-        let left = |oracle: &Oracle, step: &Step<'_>| step.account.remaining(oracle.rules[&name].terms.at(now));
-        let before = left(self, step);
-        self.carry_out(step, now);
-        if step.ask.writes() {
-            let after = left(self, step);
-            let rule = self.rules.get_mut(&name).expect("it was looked at a moment ago");
-            step.crossed = rule.told.tell(&rule.terms, &step.ask, [before, after], instant(now));
-        }
+    /// What the key of an ask has used of a limit, healed if it has to be.
+    fn holding(&mut self, name: RuleName, until: Micros, ask: &Ask<'_>, now: i128) -> Holding {
+        let limit = name.1;
+        let rule = self.rules.entry(name.clone()).or_insert_with(|| Rule::new(&limit));
+        let terms = Arc::clone(&rule.terms);
+        let known = rule.accounts.get(&label(ask.key)).map(|account| account.copy());
+        let known = known.unwrap_or_else(|| terms.fresh());
+        let (account, is_changed) = match known.heal(terms.at(now)) {
+            Some(full) => (full, ask.writes()),
+            None => (known, false),
+        };
+        Holding { name, terms, account, until, is_changed }
     }
 
-    fn carry_out(&self, step: &mut Step<'_>, now: Micros) {
-        let terms = &self.rules[&(step.ask.rule.clone(), step.ask.limit)].terms;
-        let (at, cost) = (terms.at(now), i128::from(step.ask.cost));
-        if step.ask.writes() {
-            match step.ask.verb {
-                Verb::Charge => step.account.charge(at, cost),
-                Verb::Report => step.unrecorded = step.account.report(at, cost),
-                Verb::Refund => step.account.refund(at, cost),
-                Verb::Reset => step.account = terms.fresh(),
-                Verb::Settle(charged) if ask_more(cost, charged) > 0 => {
-                    step.unrecorded = step.account.report(at, ask_more(cost, charged));
-                }
-                Verb::Settle(charged) => {
-                    step.account.undo(
-                        at,
-                        instant(charged.at),
-                        Undone { charged: i128::from(charged.cost), kept: cost },
-                    );
-                }
-                Verb::Renew(charged) => {
-                    let cost = i128::from(charged.cost);
-                    step.account.undo(at, instant(charged.at), Undone { charged: cost, kept: 0 });
-                    step.account.charge(at, cost);
-                }
-                Verb::Peek => {}
-            }
-            if matches!(step.ask.verb, Verb::Charge | Verb::Renew(_)) {
-                step.ahead = step.account.ahead(at);
-            }
-            step.is_changed = true;
+    /// Carries a step out, and finds out which thresholds it crossed.
+    fn carry_out_and_tell(&mut self, step: &mut Step<'_>, now: i128) {
+        if step.ask.writes() && step.corrected().is_some() {
+            let before = step.left(now);
+            step.carry_out(now);
+            let left = [before, step.left(now)];
+            let rule = self.rules.get_mut(&step.own.name).expect("it was looked at a moment ago");
+            step.crossed = rule.told.tell(&rule.terms, &step.ask, left, now);
         }
     }
 
     /// Keeps what has changed, and says how things stand.
-    fn conclude(&mut self, step: Step<'_>, now: Micros) -> Verdict {
-        let Step { ask, account, is_changed, allowed, delay, retry_after, unrecorded, ahead, crossed } = step;
-        let rule = self.rules.get_mut(&(ask.rule.clone(), ask.limit)).expect("it was looked at a moment ago");
-        let at = rule.terms.at(now);
-        let verdict = Verdict {
+    fn conclude(&mut self, step: Step<'_>, now: i128) -> Verdict {
+        let (remaining, reset_after) = (step.left(now) - i128::from(step.ask.floor), step.reset_after(now));
+        let Step { ask, own, former, allowed, delay, retry_after, unrecorded, ahead, crossed } = step;
+        for held in former.into_iter().chain([own]).filter(|held| held.is_changed) {
+            let rule = self.rules.get_mut(&held.name).expect("it was looked at a moment ago");
+            rule.accounts.insert(label(ask.key), held.account);
+        }
+        Verdict {
             allowed,
-            remaining: whole((account.remaining(at) - i128::from(ask.floor)).max(0)),
+            remaining: whole(remaining.max(0)),
             retry_after: micros(retry_after),
-            reset_after: micros(account.reset_after(at)),
+            reset_after: micros(reset_after),
             delay: micros(delay),
             degraded: false,
             repeated: false,
             unrecorded: whole(unrecorded),
             ahead: micros(ahead),
             crossed,
-        };
-        if is_changed {
-            rule.accounts.insert(label(ask.key), account);
         }
-        verdict
     }
 }
 
 /// A limit under a name, and what its keys have used.
 #[derive(Debug)]
 struct Rule {
-    terms: Terms,
+    terms: Arc<Terms>,
     accounts: HashMap<Vec<u8>, Box<dyn Account>>,
     told: Told,
 }
 
 impl Rule {
     fn new(limit: &Limit) -> Rule {
-        Rule { terms: Terms::of(limit), accounts: HashMap::new(), told: Told::default() }
-    }
-}
-
-/// One ask of a slice, and what is found out about it.
-struct Step<'a> {
-    ask: Ask<'a>,
-    /// The state, healed if it has to be.
-    account: Box<dyn Account>,
-    is_changed: bool,
-    allowed: bool,
-    delay: i128,
-    retry_after: i128,
-    unrecorded: i128,
-    ahead: i128,
-    crossed: u8,
-}
-
-impl Step<'_> {
-    /// The waiting time of a refusal, proven to be the least one.
-    fn tried_retry_after(&self, at: Moment<'_>) -> i128 {
-        let cost = self.ask.needs();
-        let wait = self.account.retry_after(at, cost);
-        let passes_after = |wait: i128| self.account.admits(Moment { now: at.now + wait, ..at }, cost);
-        assert!(wait > 0 && passes_after(wait), "{:?} does not pass after {wait}", self.account);
-        assert!(!passes_after(wait - 1), "{:?} passes before {wait}", self.account);
-        wait
+        Rule { terms: Arc::new(Terms::of(limit)), accounts: HashMap::new(), told: Told::default() }
     }
 }
 
@@ -273,9 +237,6 @@ impl Step<'_> {
 trait Account: fmt::Debug + Send {
     /// The full account, if this one is from a future that no clock explains.
     fn heal(&self, at: Moment<'_>) -> Option<Box<dyn Account>>;
-
-    /// Whether `cost` may pass.
-    fn admits(&self, at: Moment<'_>, cost: i128) -> bool;
 
     /// How long until a `cost` passes that is refused now.
     fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128;
@@ -309,8 +270,13 @@ trait Account: fmt::Debug + Send {
         0
     }
 
+    /// How many units count, debt included; a part of a unit counts as a whole one.
+    fn used(&self, at: Moment<'_>) -> i128;
+
     /// How much may pass in units of one.
-    fn remaining(&self, at: Moment<'_>) -> i128;
+    fn remaining(&self, at: Moment<'_>) -> i128 {
+        (at.terms.capacity - self.used(at)).max(0)
+    }
 
     /// How long until it is as if never used.
     fn reset_after(&self, at: Moment<'_>) -> i128;
@@ -385,8 +351,8 @@ impl Terms {
         }
     }
 
-    fn at(&self, now: Micros) -> Moment<'_> {
-        Moment { terms: self, now: i128::from(now.min(Micros::LATEST).get()) }
+    fn at(&self, now: i128) -> Moment<'_> {
+        Moment { terms: self, now }
     }
 
     fn fresh(&self) -> Box<dyn Account> {
@@ -413,6 +379,10 @@ fn ceil_div(dividend: i128, divisor: i128) -> i128 {
 /// What a charge took too little.
 fn ask_more(cost: i128, charged: Charged) -> i128 {
     cost - i128::from(charged.cost)
+}
+
+fn latest(now: Micros) -> i128 {
+    instant(now.min(Micros::LATEST))
 }
 
 fn instant(at: Micros) -> i128 {

@@ -15,6 +15,7 @@ mod differential;
 mod documents;
 mod explain;
 mod floors;
+mod former;
 mod history;
 mod ids;
 mod keys;

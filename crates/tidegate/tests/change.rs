@@ -1,4 +1,4 @@
-//! Limits changed at run time: what was used stays used.
+//! Limits changed at run time: what was used counts on, by the limit that admitted it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn peek(limiter: &Limiter, key: &str) -> Decision {
 }
 
 #[test]
-fn use_survives_a_change_of_algorithm() {
+fn former_use_counts_beside_a_limit_of_another_algorithm() {
     let limits =
         ["10/min", "leaky 10/min", "fixed 10/min", "sliding 10/min", "sliding-log 10/min", "fixed 10/min from-first"];
     for from in limits {
@@ -94,7 +94,6 @@ fn there_and_back_is_as_if_nothing_had_been() {
             if step % 3 == 0 {
                 changed.set_policy(limit(other)).expect("a valid policy");
                 if peek(&changed, "alice").remaining() < Some(20) {
-                    // A refusal changes nothing but where it is counted.
                     assert!(changed.check(Request::new("alice").cost(20)).is_ok_and(|d| !d.is_allowed()));
                 }
                 changed.set_policy(limit(words)).expect("a valid policy");
@@ -127,13 +126,13 @@ fn lowering_takes_effect_at_once_and_raising_gives_only_what_is_more() {
     set("30/h");
     assert!(!limiter.allow("alice"));
     set("100/h");
-    assert_eq!(peek(&limiter, "alice").remaining(), Some(60), "what did not fit into the lower limit is not forgiven");
+    assert_eq!(peek(&limiter, "alice").remaining(), Some(60), "more than the lower limit holds is not forgiven");
     set("200/h");
     assert_eq!(peek(&limiter, "alice").remaining(), Some(160));
 }
 
 #[test]
-fn a_reset_forgets_what_did_not_fit_into_a_lower_limit_too() {
+fn a_reset_forgets_former_use_too() {
     for words in ["10/h", "leaky 10/h", "fixed 10/h", "sliding 10/h", "sliding-log 10/h"] {
         let (limiter, _) = limiter(limit(words));
         assert!(limiter.allow(Request::new("alice").cost(10)));
@@ -144,7 +143,7 @@ fn a_reset_forgets_what_did_not_fit_into_a_lower_limit_too() {
 }
 
 #[test]
-fn a_refund_after_a_change_applies_to_the_migrated_state() {
+fn a_refund_after_a_change_gives_back_former_use() {
     let (limiter, _) = limiter(limit("10/h"));
     assert!(limiter.check(Request::new("alice").cost(8)).is_ok_and(|decision| decision.is_allowed()));
     limiter.set_policy(limit("20/h")).expect("a valid policy");
@@ -175,7 +174,7 @@ fn a_policy_that_is_no_good_changes_nothing() {
 }
 
 #[test]
-fn every_place_of_a_rule_succeeds_its_own() {
+fn each_place_of_a_rule_counts_its_own_former_use() {
     let rule = |standard, pro| Rule::new("api", limit(standard)).key(["user"]).tier("plan", "pro", limit(pro));
     let (limiter, _) = limiter(Policy::from(rule("10/h", "100/h")));
     let (alice, bob) = (Request::user("alice"), Request::user("bob").with("plan", "pro"));
@@ -183,11 +182,11 @@ fn every_place_of_a_rule_succeeds_its_own() {
     assert_eq!((check(&alice, 4).remaining(), check(&bob, 30).remaining()), (Some(6), Some(70)));
     limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
     assert_eq!((check(&alice, 0).remaining(), check(&bob, 0).remaining()), (Some(16), Some(170)));
-    // State migrates from what applied before to an override ..
+    // What was used of the limit that applied before counts beside an override ..
     let special = rule("20/h", "200/h").override_exactly("user", "alice", limit("50/h"));
     limiter.set_policy(Policy::from(special)).expect("a valid policy");
     assert_eq!(check(&alice, 0).remaining(), Some(46));
-    // .. and when it is gone, what applies then succeeds it.
+    // .. and when it is gone, beside the limit that applies then.
     limiter.set_policy(Policy::from(rule("20/h", "200/h"))).expect("a valid policy");
     assert_eq!(check(&alice, 0).remaining(), Some(16));
     // Even if it could do as it liked meanwhile.
@@ -203,7 +202,7 @@ fn every_place_of_a_rule_succeeds_its_own() {
 }
 
 #[test]
-fn an_override_migrates_state_from_a_tier_and_back() {
+fn an_override_counts_former_use_of_a_tier_and_the_tier_that_of_the_override() {
     let rule = || Rule::new("api", limit("10/h")).key(["user"]).tier("plan", "pro", limit("100/h"));
     let (limiter, _) = limiter(rule());
     let alice = || Request::user("alice").with("plan", "pro");
@@ -255,7 +254,7 @@ fn a_rule_that_was_gone_for_a_while_counts_what_was_used_in_all_its_places() {
 }
 
 #[test]
-fn limits_without_names_succeed_each_other() {
+fn limits_without_names_count_former_use_in_their_order() {
     let (limiter, _) = limiter([limit("10/h"), limit("fixed 100/h")]);
     assert!(limiter.check(Request::new("alice").cost(5)).is_ok_and(|d| d.is_allowed()));
     // The window stays; the bucket is another one.
@@ -406,7 +405,7 @@ fn a_policy_change_during_a_check_admits_nothing_extra() {
 }
 
 #[test]
-fn debt_moves_to_every_other_limit() {
+fn debt_counts_beside_every_other_limit() {
     let limits = ["10/h", "leaky 10/h", "fixed 10/h", "sliding 10/h", "sliding-log 10/h"];
     for (from, to) in limits.into_iter().flat_map(|from| limits.map(|to| (from, to.replace("10", "50")))) {
         let (limiter, _) = limiter(limit(from));
@@ -423,7 +422,7 @@ fn debt_is_owed_until_it_is_paid_after_a_change() {
     let (limiter, clock) = limiter(limit("10/h debt 30"));
     assert_eq!(limiter.report(Request::new("alice").cost(40)).expect("recorded").unrecorded(), 0);
     limiter.set_policy(limit("20/h debt 30")).expect("a valid policy");
-    // It drains by ten in an hour until it is moved, and nothing asks for it before.
+    // It drains by ten in an hour, as the limit says that recorded it.
     clock.advance(2 * 3_600 * SECOND + 2 * SECOND);
     assert_eq!(peek(&limiter, "alice").remaining(), Some(0));
     clock.advance(3_600 * SECOND);
@@ -431,9 +430,8 @@ fn debt_is_owed_until_it_is_paid_after_a_change() {
     assert!(limiter.allow(Request::new("alice").cost(10)) && !limiter.allow("alice"));
 }
 
-/// What stays behind counts as much as it did, and moves when there is room.
 #[test]
-fn a_part_of_a_sliding_counter_moves_once() {
+fn the_share_of_a_sliding_counter_that_still_counts_is_former_use() {
     let policy = |words| Policy::new().limit("api", limit(words));
     let (limiter, clock) = limiter(policy("sliding 100/h"));
     assert!(limiter.allow(Request::new("alice").cost(100)));
@@ -465,7 +463,7 @@ fn a_sliding_counter_that_becomes_smaller_forgives_nothing() {
     let (limiter, clock) = limiter(Policy::new().limit("api", limit("sliding 10/h")));
     assert_eq!(limiter.report(Request::new("alice").cost(20)).expect("recorded").unrecorded(), 0);
     limiter.set_policy(Policy::new().limit("api", limit("sliding 5/h"))).expect("a valid policy");
-    assert!(!limiter.allow("alice"), "five move, fifteen stay");
+    assert!(!limiter.allow("alice"), "twenty count, of which five fit");
     clock.advance((2_800 + 1_800) * SECOND);
     assert_eq!(peek(&limiter, "alice").remaining(), Some(0));
 }

@@ -165,7 +165,7 @@ fn explain_says_the_class_and_that_only_its_floor_refuses() {
 }
 
 #[test]
-fn state_migrates_to_a_changed_limit_for_every_class() {
+fn former_use_counts_for_every_class() {
     for words in EVERY_KIND {
         let (limiter, _) = limiter(rule("20/h"));
         assert!(limiter.allow(by("critical").cost(8)));
@@ -174,7 +174,7 @@ fn state_migrates_to_a_changed_limit_for_every_class() {
         assert_eq!([left(&limiter, by("normal")), left(&limiter, by("critical"))], [0, 2], "{words}");
         assert!(limiter.allow(by("critical").cost(if words.starts_with("in") { 1 } else { 2 })), "{words}");
     }
-    // Another floor is the same limit: nothing moves, and what was used counts.
+    // Another floor is the same limit, and what was used counts.
     let (limiter, _) = limiter(rule("10/h"));
     assert!(limiter.allow(by("low").cost(5)));
     let stricter = PriorityClasses::by("priority").class("critical", Floor::Units(4)).class("low", Floor::Percent(60));

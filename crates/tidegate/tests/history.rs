@@ -267,21 +267,21 @@ fn limits_without_names_follow_each_other_in_their_order() {
     let limits = |counts: [u64; 2]| counts.map(Limit::per_hour);
     let (limiter, _) = limiter(limits([10, 20]));
     set(&limiter, limits([20, 30]));
-    let succeeded = |limiter: &Limiter| {
+    let replaced = |limiter: &Limiter| {
         let words = |former: Former| former.into_iter().map(|(words, _)| words).collect::<Vec<_>>();
         former(limiter, Request::new("alice")).into_iter().map(words).collect::<Vec<_>>()
     };
-    assert_eq!(succeeded(&limiter), [vec![], vec!["10/h"]]);
+    assert_eq!(replaced(&limiter), [vec![], vec!["10/h"]]);
     set(&limiter, limits([40, 50]));
-    assert_eq!(succeeded(&limiter), [vec!["20/h"], vec!["10/h", "30/h"]]);
+    assert_eq!(replaced(&limiter), [vec!["20/h"], vec!["10/h", "30/h"]]);
     // Another that is added replaces none.
     set(&limiter, [40, 50, 60].map(Limit::per_hour));
-    assert_eq!(succeeded(&limiter), [vec!["20/h"], vec!["10/h", "30/h"], vec![]]);
+    assert_eq!(replaced(&limiter), [vec!["20/h"], vec!["10/h", "30/h"], vec![]]);
     set(&limiter, [50, 70, 60].map(Limit::per_hour));
-    assert_eq!(succeeded(&limiter), [vec!["10/h", "30/h"], vec!["20/h", "40/h"], vec![]]);
+    assert_eq!(replaced(&limiter), [vec!["10/h", "30/h"], vec!["20/h", "40/h"], vec![]]);
     // One with a name is not meant.
     set(&limiter, Policy::new().limit("all", Limit::per_hour(80)));
-    assert_eq!(succeeded(&limiter), [Vec::<String>::new()]);
+    assert_eq!(replaced(&limiter), [Vec::<String>::new()]);
 }
 
 #[test]

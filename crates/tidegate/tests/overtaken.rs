@@ -204,7 +204,7 @@ fn a_refund_during_a_policy_change_applies_once() {
 }
 
 #[test]
-fn a_reset_that_a_change_overtakes_forgets_what_has_moved_on() {
+fn a_reset_that_a_change_overtakes_forgets_what_either_limit_counts() {
     let resets: [Ask; 2] = [
         |limiter, request| limiter.reset(request).map(Decision::from),
         |limiter, request| block_on(limiter.reset_async(request)).map(Decision::from),
@@ -405,7 +405,7 @@ fn allow_many_is_repeated_whole_after_a_policy_change() {
     }
 }
 
-/// It counts by the policy that took over when it moves, so it is not reported again.
+/// It counts beside the limits of the policy that took over, so it is not reported again.
 #[test]
 fn a_report_that_a_change_overtakes_counts_once() {
     let one = |count| Policy::new().limit("api", Limit::per_hour(count));

@@ -644,7 +644,7 @@ fn a_request_without_an_id_has_no_reservation() {
 }
 
 #[test]
-fn what_did_not_fit_into_a_lower_limit_is_settled_as_well() {
+fn more_than_a_lower_limit_holds_is_settled_as_well() {
     let lowered = |from: Limit, to: Limit| {
         let (limiter, clock) = limiter(from);
         let [first, second] = [4, 6].map(|cost| {

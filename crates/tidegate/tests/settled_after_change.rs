@@ -53,11 +53,12 @@ fn a_permit_is_renewed_for_as_long_as_it_is_needed_after_a_change() {
 }
 
 #[test]
-fn permits_are_given_back_though_they_last_longer_or_warm_up_since() {
+fn permits_are_given_back_though_their_limit_has_another_period_or_warms_up_since() {
     let minute = Duration::from_secs(60);
     let rule = |period| Rule::new("jobs", Limit::in_flight(3, period));
     let warming = rule(minute).warm_up("2 over 1min".parse().expect("a warm-up"));
-    for (after, moved) in [(rule(2 * minute), [1, 2, 3]), (rule(minute / 2), [1, 2, 3]), (warming, [0, 1, 2])] {
+    for (after, left_each_time) in [(rule(2 * minute), [1, 2, 3]), (rule(minute / 2), [1, 2, 3]), (warming, [0, 1, 2])]
+    {
         let (limiter, clock) = limiter(rule(minute));
         let held = [(); 3].map(|()| {
             clock.advance(SECOND);
@@ -65,7 +66,7 @@ fn permits_are_given_back_though_they_last_longer_or_warm_up_since() {
         });
         limiter.set_policy(after.clone()).expect("a valid policy");
         clock.advance(SECOND);
-        for (held, left_then) in held.into_iter().zip(moved) {
+        for (held, left_then) in held.into_iter().zip(left_each_time) {
             assert!(held.release().expect("released").is_allowed());
             assert_eq!(left(&limiter), left_then, "{after:?}");
         }
@@ -160,7 +161,7 @@ fn a_settlement_after_a_change_gives_back_no_more_than_was_charged_too_much() {
         let mut log = vec![format!("{first}")];
         for _ in 0..12 {
             let pause = Duration::from_millis(random.choose(&[1, 50, 900, 20_000, 70_000]));
-            // What was used moves at the same time in both.
+            // Both write a state of the limit in force.
             for (limiter, clock) in [(&real, &real_clock), (&twin, &twin_clock)] {
                 clock.advance(pause);
                 if limiter.allow("alice") {

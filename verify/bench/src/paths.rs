@@ -9,7 +9,7 @@ use crate::session::Session;
 /// What a path may take at most, in multiples of another.
 const GOALS: [(&str, &str, f64); 23] = [
     ("changed-settled", "allow-short", 1.1),
-    ("changed-migrating", "allow-hot", 4.0),
+    ("changed-with-former-use", "allow-hot", 4.0),
     ("limits-2", "allow-hot", 2.5),
     ("limits-3", "allow-hot", 4.8),
     ("limits-5", "allow-hot", 8.0),

@@ -96,7 +96,7 @@ impl Right {
                 Operation::Limit(_) => unreachable!("the oracle knows one limit"),
             };
             let rule = &Name::literal("rule");
-            let ask = Ask { rule, limit: self.limit, key: &key, verb, cost, floor: 0, notify: &[] };
+            let ask = Ask { rule, limit: self.limit, key: &key, verb, cost, floor: 0, notify: &[], former: &[], corrected: None };
             let verdict = oracle.decide(&[ask], now)[0];
             answer = (verdict.allowed, verdict.remaining);
         }
@@ -140,10 +140,7 @@ impl SequentialSpec for AtMost {
             return left <= self.capacity;
         }
         let (may_pass, most_left) = self.invoke(operation);
-        // What is given back to a limit that was lowered makes room, into
-        // which what was used of the former one moves only then.
-        let is_told_too_soon = matches!(operation, Operation::Refund(_));
-        may_pass && (left <= most_left || is_told_too_soon)
+        may_pass && left <= most_left
     }
 }
 

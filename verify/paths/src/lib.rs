@@ -206,8 +206,8 @@ pub const PATHS: [(&str, Path); 41] = [
         assert!(limiter.allow("alice"));
         Box::new(move |_| assert!(limiter.allow(black_box("alice"))))
     }),
-    ("changed-migrating", || alike(|| changed(LIMIT))),
-    ("changed-migrating-rule", || {
+    ("changed-with-former-use", || alike(|| changed(LIMIT))),
+    ("changed-with-former-use-rule", || {
         let rule = |limit| Rule::new("users", limit).key(["user"]);
         let limiter = Limiter::new(rule(LIMIT));
         assert!(limiter.allow(Request::user("alice")));

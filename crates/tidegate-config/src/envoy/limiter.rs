@@ -123,7 +123,7 @@ impl<S: Store> EnvoyLimiter<S> {
             self.ask(&mut plan.accounts, Phase::Together, Carry::unless(refused)).await?;
             refused |= plan.is_refused_together();
             if !refused && !Arc::ptr_eq(&config, &self.config()) && !plan.is_final() {
-                // What was used may have moved already to the limits of the files in force now.
+                // Charged to limits that are no longer in force: it is decided anew by the files in force now.
                 refund_charges(&self.store, plan.charged()).await;
                 continue;
             }

@@ -68,7 +68,13 @@ impl<'a, S: Store, F: Fn() -> (S, ManualClock)> Case<'a, F> {
         let (rule, limit, key) = (self.meter.name(), self.limit, self.key);
         events.iter().map(move |event| {
             let Probe { verb, cost, floor, .. } = event.probe;
-            (event, oracle.decide(&[Ask { rule, limit, key, verb, cost, floor, notify: &[] }], event.now)[0])
+            (
+                event,
+                oracle.decide(
+                    &[Ask { rule, limit, key, verb, cost, floor, notify: &[], former: &[], corrected: None }],
+                    event.now,
+                )[0],
+            )
         })
     }
 

@@ -32,10 +32,6 @@ impl Account for Bucket {
         Some(Box::new(Bucket { empty_at: Ratio::from(at.tick()) + refill }))
     }
 
-    fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
-        self.level(at) + Ratio::from(cost) <= Ratio::from(at.terms.capacity)
-    }
-
     fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128 {
         // level(u) + cost <= capacity, solved for the tick u.
         let from = self.empty_at - Ratio::from(at.terms.capacity - cost) / at.terms.rate;
@@ -79,8 +75,8 @@ impl Account for Bucket {
         }
     }
 
-    fn remaining(&self, at: Moment<'_>) -> i128 {
-        (Ratio::from(at.terms.capacity) - self.level(at)).floor().max(0)
+    fn used(&self, at: Moment<'_>) -> i128 {
+        self.level(at).ceil()
     }
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {

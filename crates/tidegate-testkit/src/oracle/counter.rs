@@ -33,13 +33,6 @@ impl Counter {
         }
     }
 
-    /// `floor(previous * (period - elapsed) / period) + current`, as they count.
-    fn counted(&self, at: Moment<'_>) -> i128 {
-        let Counter { start, current, previous } = self.rolled(at);
-        let elapsed = (at.tick() - start).max(0);
-        Ratio::new(previous * (at.terms.period - elapsed), at.terms.period).floor() + current
-    }
-
     /// How far a window has to go until no more than these units count.
     fn elapsed_for(terms: &Terms, Units { previous, room }: Units) -> i128 {
         if previous <= room {
@@ -65,10 +58,6 @@ impl Account for Counter {
             return None;
         }
         Some(Box::new(Counter { start: at.tick() - at.tick() % terms.period, current: terms.count, previous: 0 }))
-    }
-
-    fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
-        self.counted(at) + cost <= at.terms.count
     }
 
     fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128 {
@@ -120,8 +109,11 @@ impl Account for Counter {
         at.until(self.start)
     }
 
-    fn remaining(&self, at: Moment<'_>) -> i128 {
-        (at.terms.count - self.counted(at)).max(0)
+    /// `floor(previous * (period - elapsed) / period) + current`, as they count.
+    fn used(&self, at: Moment<'_>) -> i128 {
+        let Counter { start, current, previous } = self.rolled(at);
+        let elapsed = (at.tick() - start).max(0);
+        Ratio::new(previous * (at.terms.period - elapsed), at.terms.period).floor() + current
     }
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {

@@ -55,10 +55,6 @@ impl Account for Fixed {
         Some(Box::new(Fixed { current: at.terms.count, ..Fixed::opened(at) }))
     }
 
-    fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
-        self.rolled(at).current + cost <= at.terms.count
-    }
-
     fn retry_after(&self, at: Moment<'_>, _: i128) -> i128 {
         self.rolled(at).end(at) - at.now
     }
@@ -91,8 +87,8 @@ impl Account for Fixed {
         (self.start - at.now).max(0)
     }
 
-    fn remaining(&self, at: Moment<'_>) -> i128 {
-        (at.terms.count - self.rolled(at).current).max(0)
+    fn used(&self, at: Moment<'_>) -> i128 {
+        self.rolled(at).current
     }
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {

@@ -29,10 +29,6 @@ impl Log {
         let (time, period) = (self.time(at), at.terms.period);
         self.entries.iter().copied().filter(move |entry| entry.at + period > time)
     }
-
-    fn used(&self, at: Moment<'_>) -> i128 {
-        self.counting(at).map(|entry| entry.cost).sum()
-    }
 }
 
 impl Account for Log {
@@ -43,10 +39,6 @@ impl Account for Log {
             return None;
         }
         Some(Box::new(Log { entries: vec![Entry { at: at.now, cost: at.terms.count }] }))
-    }
-
-    fn admits(&self, at: Moment<'_>, cost: i128) -> bool {
-        self.used(at) + cost <= at.terms.count
     }
 
     fn retry_after(&self, at: Moment<'_>, cost: i128) -> i128 {
@@ -110,8 +102,8 @@ impl Account for Log {
         self.time(at) - at.now
     }
 
-    fn remaining(&self, at: Moment<'_>) -> i128 {
-        (at.terms.count - self.used(at)).max(0)
+    fn used(&self, at: Moment<'_>) -> i128 {
+        self.counting(at).map(|entry| entry.cost).sum()
     }
 
     fn reset_after(&self, at: Moment<'_>) -> i128 {

@@ -12,7 +12,7 @@ use tidegate::{Clock, ManualClock, Micros, Name};
 use super::{Ask, Oracle};
 
 /// An [`Oracle`] with a clock: a store that is slow and right. It knows limits as
-/// they are: no warm-up, and nothing of those in whose place they came.
+/// they are, and those that they replaced, but no warm-up.
 #[derive(Debug)]
 pub struct OracleStore {
     clock: ManualClock,
@@ -88,18 +88,9 @@ impl OracleStore {
             }
             return Ok(settled.at);
         }
-        let of = |charged: &[(u64, Charged)], check: &Check<'_>| {
-            charged.iter().position(|(subject, _)| *subject == check.subject())
-        };
-        let mut corrections = Vec::with_capacity(checks.len());
-        for check in checks {
-            let charged = of(&known.charged, check).map(|place| known.charged[place].1);
-            corrections.push(match (check.verb(), charged) {
-                (Verb::Settle(_), Some(charged)) => check.without_id().with_verb(Verb::Settle(charged)),
-                (Verb::Renew(_), Some(charged)) => check.without_id().with_verb(Verb::Renew(charged)),
-                _ => check.without_id().with_verb(Verb::Settle(Charged::default())).with_cost(0),
-            });
-        }
+        let charge_of =
+            |subject: u64| known.charged.iter().find(|charged| charged.0 == subject).map(|charged| charged.1);
+        let corrections: Vec<Check<'_>> = checks.iter().map(|check| check.correcting(charge_of)).collect();
         let at = self.decide_anew(&corrections, verdicts)?;
         if verdicts.iter().any(|verdict| !verdict.allowed) {
             return Ok(at);
@@ -108,8 +99,11 @@ impl OracleStore {
             known.settled = Some(Settled { at, subjects, verdicts: verdicts.to_vec() });
         }
         for (check, verdict) in corrections.iter().zip(&*verdicts) {
-            if let (Verb::Renew(_), Some(place)) = (check.verb(), of(&known.charged, check)) {
-                known.charged[place].1.at = at.saturating_add(verdict.ahead);
+            if matches!(check.verb(), Verb::Renew(_)) {
+                let charged_check = Check::new(check.corrected(), check.key(), Verb::Peek, 0);
+                let subject = charged_check.map_or(0, |check| check.subject());
+                let charged = known.charged.iter_mut().filter(|charged| charged.0 == subject);
+                charged.for_each(|charged| charged.1.at = at.saturating_add(verdict.ahead));
             }
         }
         Ok(at)

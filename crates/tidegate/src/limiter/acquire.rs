@@ -515,7 +515,7 @@ mod schedules {
     }
 
     /// A policy takes over while a request is decided, by the old one or by the
-    /// new one: what was used stays used.
+    /// new one: what was used counts on.
     #[test]
     fn a_policy_that_takes_over_mints_nothing() {
         loom::model(|| {

@@ -4,8 +4,8 @@
 //! says so. From the first change on it is swapped whole behind a pointer. If it has
 //! one limit, or a few by the key of the request, and nothing else, these are read [faster](super::fast).
 //!
-//! A decision by a policy that is no longer in force may be based on states
-//! that have moved on already. So a charge looks again before it
+//! A decision by a policy that is no longer in force does not know what the limits
+//! in force have admitted since. So a charge looks again before it
 //! answers, and if there was a change it is given back and asked anew. A
 //! decision is thus made by one policy, while that was in force.
 
@@ -189,12 +189,13 @@ impl<S: Store> Limiter<S> {
     /// Puts another policy in the place of the one in force, for all clones
     /// and at once, while checks go on.
     ///
-    /// What was used stays used. A limit takes over from the one that stood in
-    /// its place, in the rule of the same name: as many units as were used and
-    /// fit into it, rounded up, whatever algorithm either of them is. It does
-    /// so for each key when the key is next asked about. Lowering a limit takes
-    /// effect at once, and raising one gives what is more of it and nothing
-    /// else. The same policy again changes nothing.
+    /// What was used counts on, by the limit that admitted it: a request is admitted if
+    /// what its key has used of the limit, what it has used of the limits that stood in its
+    /// place before, in the rule of the same name, and the cost are at most the capacity.
+    /// Lowering a limit takes effect at once, raising one gives what is more of it and
+    /// nothing else, and a limit lowered and raised again forgives nothing. What was used of
+    /// a slow limit goes on draining slowly; a [reset](Limiter::reset) forgets it. The same
+    /// policy again changes nothing.
     ///
     /// A rule of another name, or one whose keys are made of other attributes,
     /// begins anew.

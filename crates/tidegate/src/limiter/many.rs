@@ -114,7 +114,7 @@ impl<S: ImmediateStore> Limiter<S> {
                 }
                 again.push(index);
             }
-            // When all of them are given back: what a key was charged twice moves with neither.
+            // When all of them are given back: else what a key was charged would count beside the others.
             for index in again {
                 decisions[index] = self.ask_now(Verb::Charge, &asked.request(index), ignore_limits)?;
             }

@@ -6,7 +6,7 @@
 //! request is found as the limit in force is: by the values of the request.
 //!
 //! A place that matches may never have applied to the key: then nothing was
-//! charged there, and nothing is migrated. The exception are overrides of an
+//! charged there, and nothing counts. The exception are overrides of an
 //! attribute that is not part of the key. Requests of one key are charged to
 //! several such places, so their former limits go with the limit that is in
 //! force in the same place now.

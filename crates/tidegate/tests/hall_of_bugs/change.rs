@@ -63,20 +63,21 @@ fn row_66_a_change_is_seen_by_the_next_check() {
 }
 
 /// brandur/redis-cell#54, OpenZeppelin/contracts-sui#350: what was owed under the
-/// old rate was counted in time, and so priced at the new one.
+/// old rate was counted in time, and so priced at the new one. Here it is counted in
+/// units, which come back at the rate of the limit that admitted them.
 #[test]
 fn row_67_what_was_used_is_units_and_not_time() {
     let (limiter, clock) = limiter(named(limit("10/h")));
     assert!(takes(&limiter, 10));
     limiter.set_policy(named(limit("20/s"))).expect("a valid policy");
     assert_eq!(remaining(&limiter), 10, "ten of twenty, not an hour of debt");
-    // The next charge moves them over; from then on they come back as the new limit says.
-    assert!(takes(&limiter, 1));
+    assert!(takes(&limiter, 10));
     clock.advance(Duration::from_millis(500));
-    assert_eq!(remaining(&limiter), 19);
-    clock.advance(Duration::from_millis(50));
+    assert_eq!(remaining(&limiter), 10, "half a second gives back the ten of the new limit");
+    clock.advance(Duration::from_secs(1_800));
+    assert_eq!(remaining(&limiter), 15, "and half an hour five of the ten of the old one");
     limiter.set_policy(named(limit("20/h"))).expect("a valid policy");
-    assert_eq!(remaining(&limiter), 20, "and nothing is owed for the time before");
+    assert_eq!(remaining(&limiter), 15, "and nothing else is owed for the time before");
 }
 
 /// boinkor-net/governor#171, aks129/HealthClawGuardrails#339: every key that was

@@ -79,27 +79,6 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "let added = units.min(room + 1) * self.scale + part;",
-        to: &["let added = units.min(room + 2) * self.scale + part;"],
-        why: "Any more units than there is room for do not fit, however many.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "} else if room > 0 {",
-        to: &["} else if true {"],
-        why: "Where there is no room, nothing moves.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
-        function: "Bucket::take_over",
-        from: "room > 0",
-        to: &["room >= 0"],
-        why: "Where there is no room, nothing moves.",
-    },
-    Survivor {
-        file: "kernel/bucket.rs",
         function: "Bucket::heal",
         from: "if state.at <= tick + self.horizon {",
         to: &["if false {"],

@@ -353,13 +353,6 @@ pub const SURVIVORS: &[Survivor] = &[
         why: GENERAL,
     },
     Survivor {
-        file: "limiter/ask.rs",
-        function: "Wish::change",
-        from: "None => (Verb::Refund, refund.unwrap_or(0) - spent),",
-        to: &["None => (Verb::Refund, refund.unwrap_or(1) - spent),"],
-        why: "Where more is given back than is spent, there is a refund.",
-    },
-    Survivor {
         file: "request/amounts.rs",
         function: "NamedAmounts::is_empty",
         from: "the whole body",

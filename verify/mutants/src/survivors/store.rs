@@ -18,7 +18,7 @@ pub const SURVIVORS: &[Survivor] = &[
         why: LONGER,
     },
     Survivor {
-        file: "store/slice.rs",
+        file: "store/demand.rs",
         function: "refund_charges",
         from: "if refunds.is_empty() {",
         to: &["if false {"],
@@ -26,20 +26,13 @@ pub const SURVIVORS: &[Survivor] = &[
     },
     Survivor {
         file: "store/slice.rs",
-        function: "refund_charges",
-        from: "check.meter().capacity().saturating_sub(kept)",
-        to: &["check.meter().capacity().wrapping_sub(kept)"],
-        why: "No more is left than the limit has.",
-    },
-    Survivor {
-        file: "store/memory.rs",
         function: "seen_from",
         from: "if at <= now {",
         to: &["if false {"],
         why: "A shortcut: a time that is not later adds nothing to any wait.",
     },
     Survivor {
-        file: "store/memory.rs",
+        file: "store/slice.rs",
         function: "seen_from",
         from: "at <= now",
         to: &["at < now"],
@@ -86,13 +79,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "if Table::has_refused(approach.line) {",
         to: &["if false {"],
         why: "A glance before the line is locked saves time, and decides what the lock would have.",
-    },
-    Survivor {
-        file: "store/memory/round.rs",
-        function: "MemoryStore::decide_together",
-        from: "self.save(held, shared.as_mut(), from);",
-        to: &[""],
-        why: "What is not saved yet is so when the round ends.",
     },
     Survivor {
         file: "store/memory/round.rs",
@@ -160,7 +146,7 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/single.rs",
         function: "MemoryStore::decide_at",
-        from: "if has_former(&check) || !check.meter().thresholds().is_empty() {",
+        from: "if !check.former().is_empty() || !check.meter().thresholds().is_empty() {",
         to: &["if true {"],
         why: "A round of one check decides the same.",
     },
@@ -205,13 +191,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "if bytes.len() as u64 != length {",
         to: &["if false {"],
         why: "Where bytes are missing the input is at its end, and the next word is missing too: damage all the same.",
-    },
-    Survivor {
-        file: "store/memory/migration.rs",
-        function: "MemoryStore::add_former",
-        from: "former.until > now",
-        to: &["former.until >= now"],
-        why: "At that very time all that was used of it is forgotten.",
     },
     Survivor {
         file: "store/memory/table.rs",
@@ -335,13 +314,6 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory/step.rs",
         function: "MemoryStore::step",
-        from: "has_used: false,",
-        to: &["has_used: true,"],
-        why: "It is known when the state is loaded, before it is read.",
-    },
-    Survivor {
-        file: "store/memory/step.rs",
-        function: "MemoryStore::step",
         from: "self.prefetch(check, fingerprint);",
         to: &[""],
         why: "A hint to the processor.",
@@ -394,13 +366,6 @@ pub const SURVIVORS: &[Survivor] = &[
         from: "self.next += 1;",
         to: &["self.next += 2;"],
         why: "Any larger number does.",
-    },
-    Survivor {
-        file: "store/memory/migration.rs",
-        function: "MemoryStore::add_former",
-        from: "self.step(Check { meter: former.meter, verb: Verb::Peek, cost: 0, former: &[], ..*check });",
-        to: &["self.step(Check { meter: former.meter, verb: Verb::Peek, cost: 1, former: &[], ..*check });"],
-        why: "A former limit is asked nothing, whatever the cost.",
     },
     Survivor {
         file: "store/memory/plan.rs",
@@ -491,13 +456,6 @@ pub const SURVIVORS: &[Survivor] = &[
         why: "Any number does that is another for each verb.",
     },
     Survivor {
-        file: "store/memory/migration.rs",
-        function: "take_over",
-        from: "from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) <= to.at",
-        to: &["from_meter.kernel().forget_at(from.seen.as_ref().unwrap_or(&from.state)) < to.at"],
-        why: "A shortcut: of a state that is forgotten by now nothing moves.",
-    },
-    Survivor {
         file: "store/memory.rs",
         function: "MemoryStore::fingerprint",
         from: "if key.is_empty() {",
@@ -507,7 +465,7 @@ pub const SURVIVORS: &[Survivor] = &[
     Survivor {
         file: "store/memory.rs",
         function: "MemoryStore::admits_all_now",
-        from: "if checks.first().is_some_and(|check| check.id().is_some()) {",
+        from: "if has_id(checks) {",
         to: &["if true {"],
         why: LONGER,
     },
