@@ -6,7 +6,7 @@ use rcgen::{CertificateRevocationListParams, KeyIdMethod, RevokedCertParams, Ser
 use tidegate_testkit::servers::eventually;
 
 use crate::server::client::curl;
-use crate::server::running::Folder;
+use crate::server::running::{Folder, ask};
 use crate::server::transports::{CLIENT, Certificates};
 
 impl Certificates {
@@ -85,4 +85,11 @@ fn certificates_have_the_rights_that_the_file_gives_them() {
             assert_eq!(statuses, expected, "{way}");
         }
     }
+}
+
+#[test]
+fn certificates_of_clients_without_one_of_the_server_are_refused_at_the_start() {
+    let output = ask(&["serve", "--http", "127.0.0.1:0", "--tls-client-ca", "ca.pem"]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && errors.contains("needs --tls-certificate"), "{errors}");
 }

@@ -192,7 +192,8 @@ fn every_command_documents_its_exit_status() {
     let all = help(&["--help"]);
     let (_, list) = all.split_once("Commands:\n").unwrap();
     let list = list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
-    let names = list.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_whitespace().next());
+    let lines = list.filter(|line| !line.starts_with(' ') && !line.contains("not in this build"));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
     let names: Vec<&str> = names.filter(|name| *name != "help").collect();
     assert!(all.contains("Exit status") && names.contains(&"replay") && names.contains(&"serve"), "{all}");
     for name in names {
@@ -299,7 +300,6 @@ fn a_server_that_cannot_start_says_why() {
         (&["--snapshot", &text], "remove it to start with fresh states"),
         (&["--tls-certificate", &text], "--tls-key"),
         (&["--tls-certificate", &text, "--tls-key", &text], "no certificate in PEM"),
-        (&["--tls-client-ca", &text], "needs --tls-certificate"),
         (&["--tls-client-crl", &text], "needs --tls-client-ca"),
         (&["--on-failure", "ajar"], "local:N"),
         (&["--max-keys", "0"], "zero"),
