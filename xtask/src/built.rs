@@ -5,14 +5,21 @@ use std::path::{Path, PathBuf};
 
 use crate::run::{Failure, Step, root};
 
-/// The published crates with all features: what the first circle tests. Always the same, so that nothing is compiled twice.
+/// The published crates, the libraries with all features and the server as a newcomer builds it: what the first circle
+/// tests. Always the same, so that nothing is compiled twice.
 pub(crate) const CRATES: &str = "-p tidegate -p tidegate-redis -p tidegate-config -p tidegate-tower -p tidegate-simulate \
                                  -p tidegate-replay -p tidegate-server -p tidegate-testkit \
-                                 --features tidegate-server/full,tidegate-redis/internals";
+                                 --features tidegate-redis/internals";
 
 /// The same with what else every change may break. They add no feature to what they depend on, so what is compiled for
 /// [`CRATES`] serves them, too.
 pub(crate) const REST: &str = "-p xtask -p tidegate-fuzz -p tidegate-chaos -p tidegate-paths -p tidegate-example-shop";
+
+/// The server as it is handed out: its features take a fifth of all compiling, so only ci tests them.
+pub(crate) const FULL_SERVER: &str = "-p tidegate-server --features full";
+
+/// The same features, added to [`CRATES`]: for what is only checked.
+pub(crate) const FULL: &str = "--features tidegate-server/full";
 
 /// A test or an example, ready to run.
 #[derive(Clone)]
@@ -26,11 +33,13 @@ pub(crate) struct Program {
     /// The folder of its package: where cargo would run it.
     folder: PathBuf,
     path: String,
+    /// The options of cargo that chose its package.
+    options: String,
 }
 
 /// All programs that run tests, of packages that are chosen by options of cargo.
 pub(crate) fn tests(packages: &str) -> Result<Vec<Program>, Failure> {
-    let mut found = all(&format!("{packages} --lib --bins --tests"))?;
+    let mut found = all(packages, "--lib --bins --tests")?;
     found.retain(|program| program.is_test);
     if found.is_empty() { Err("there are no tests".into()) } else { Ok(found) }
 }
@@ -41,23 +50,22 @@ pub(crate) fn binaries(packages: &[&str]) -> Result<Vec<Program>, Failure> {
     let command = format!("build {} --features tidegate-server/full", named.join(" "));
     Step::cargo(&command).run()?;
     let printed = Step::cargo(&format!("{command} --quiet --message-format json")).read()?;
-    Ok(printed.lines().filter_map(program).filter(|program| program.kind == "bin").collect())
+    let found = printed.lines().filter_map(|line| program(line, &command));
+    Ok(found.filter(|program| program.kind == "bin").collect())
 }
 
-/// The server, as its tests have it: they are built for it, and `cargo build` would choose other features of what it
-/// depends on, and compile all of that again.
-pub(crate) fn server() -> Result<String, Failure> {
-    let command = format!("test {CRATES} --no-run --test all");
-    Step::cargo(&command).run()?;
-    let printed = Step::cargo(&format!("{command} --quiet --message-format json")).read()?;
+/// The server, as the tests of some packages have it: they are built for it, and `cargo build` would choose other features
+/// of what it depends on, and compile all of that again.
+pub(crate) fn server(packages: &str) -> Result<String, Failure> {
+    Step::cargo(&format!("test {packages} --no-run --test all")).run()?;
     let is_server = |program: &Program| program.name == "tidegate" && program.kind == "bin" && !program.is_test;
-    let found = printed.lines().filter_map(program).find(is_server);
+    let found = all(packages, "--test all")?.into_iter().find(is_server);
     found.map(|program| program.path).ok_or("the tests of tidegate-server have no server".into())
 }
 
 /// The examples of a package, in the order of their names.
 pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
-    let mut found = all(&format!("{CRATES} --examples"))?;
+    let mut found = all(CRATES, "--examples")?;
     found.retain(|program| program.kind == "example" && program.package() == package);
     found.sort_by(|one, other| one.name.cmp(&other.name));
     if found.is_empty() { Err(format!("{package} has no examples")) } else { Ok(found) }
@@ -74,11 +82,11 @@ impl Program {
         format!("{}/{}", self.package(), if self.kind == "test" { &self.name } else { &self.kind })
     }
 
-    /// The option of cargo that chooses it.
-    pub(crate) fn target(&self) -> String {
+    /// The command of cargo that builds and runs it.
+    pub(crate) fn command(&self) -> String {
         match self.kind.as_str() {
-            "lib" => "--lib".into(),
-            kind => format!("--{kind} {}", self.name),
+            "lib" => format!("cargo test {} --lib", self.options),
+            kind => format!("cargo test {} --{kind} {}", self.options, self.name),
         }
     }
 
@@ -93,14 +101,14 @@ impl Program {
     }
 }
 
-fn all(targets: &str) -> Result<Vec<Program>, Failure> {
-    let printed = Step::cargo(&format!("test {targets} --no-run --quiet --message-format json")).read()?;
-    Ok(printed.lines().filter_map(program).collect())
+fn all(packages: &str, targets: &str) -> Result<Vec<Program>, Failure> {
+    let printed = Step::cargo(&format!("test {packages} {targets} --no-run --quiet --message-format json")).read()?;
+    Ok(printed.lines().filter_map(|line| program(line, packages)).collect())
 }
 
 /// The program that a message of cargo is about: the fields are found by
 /// their names, which spares a parser of JSON.
-fn program(message: &str) -> Option<Program> {
+fn program(message: &str, options: &str) -> Option<Program> {
     let path = text(message, "\"executable\":\"")?;
     let target = &message[message.find("\"target\":{")?..];
     let manifest = Path::new(text(message, "\"manifest_path\":\"")?);
@@ -111,6 +119,7 @@ fn program(message: &str) -> Option<Program> {
         folder: manifest.parent().unwrap_or(&root()).to_owned(),
         package: package(text(message, "\"package_id\":\"")?)?.to_owned(),
         path: path.to_owned(),
+        options: options.to_owned(),
     })
 }
 

@@ -62,8 +62,7 @@ pub(crate) fn simulation(log: &Path) -> Outcome {
 
 /// The server as a newcomer builds it, without features: what needs one says which, and what to build.
 pub(crate) fn without_features() -> Result<(), Failure> {
-    Step::cargo("build --package tidegate-server").run()?;
-    let binary = root().join("target/debug/tidegate").display().to_string();
+    let binary = built::server(built::CRATES)?;
     for (arguments, feature) in [
         (&["top", "--server", "127.0.0.1:1"][..], "top"),
         (&["man"], "manual"),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::built::{self, CRATES, Program, REST};
+use crate::built::{self, CRATES, FULL, FULL_SERVER, Program, REST};
 use crate::instructions::instructions;
 use crate::jobs::{self, Job};
 use crate::load::Load;
@@ -37,7 +37,7 @@ const LONG_JOBS: [&str; 15] = [
     "packages",
     "public API",
     "schedules",
-    "tidegate-server/all in ci",
+    "tidegate-server/all with all features",
     "tidegate-redis/cluster",
     "tidegate-chaos/quick",
 ];
@@ -107,10 +107,11 @@ fn circle(options: &Options, report: &mut Report) {
     let is_wanted = |label: &str| options.only.as_ref().is_none_or(|word| label.contains(word.as_str()));
     let needs_tests =
         ["tidegate-", "Valkey", "simulation"].iter().any(|part| is_wanted(part)) || options.only.is_none();
-    let (found, tests) = thread::scope(|scope| {
+    let (found, tests, full_server) = thread::scope(|scope| {
         let found = scope.spawn(find_programs);
-        let tests = if needs_tests { build(report) } else { Vec::new() };
-        (found.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tests)
+        let mut build = |packages: &str| if needs_tests { build(packages, report) } else { Vec::new() };
+        let (tests, full_server) = (build(&format!("{CRATES} {REST}")), build(FULL_SERVER));
+        (found.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), tests, full_server)
     });
     for (name, missing) in [("Redis", &found.redis), ("programs", &found.others)] {
         if let Err(why) = missing {
@@ -118,6 +119,7 @@ fn circle(options: &Options, report: &mut Report) {
         }
     }
     let mut jobs = left_to_ci(&tests);
+    jobs.extend(full_server.into_iter().map(with_all_features));
     jobs.push(on_valkey(&tests, found.valkey));
     jobs.extend(tests.into_iter().filter(is_of_the_rest).map(of_the_rest));
     jobs.extend(whole_jobs());
@@ -177,16 +179,25 @@ fn find_programs() -> Found {
 }
 
 /// Builds the test programs that the first circle has not, beside those that it has.
-fn build(report: &mut Report) -> Vec<Program> {
-    let packages = format!("{CRATES} {REST}");
+fn build(packages: &str, report: &mut Report) -> Vec<Program> {
     let command = format!("test {packages} --lib --bins --tests --no-run");
     report.run("build", &format!("cargo {command}"), || Step::cargo(&command).run());
-    built::tests(&packages).unwrap_or_default()
+    built::tests(packages).unwrap_or_default()
+}
+
+/// All tests of the server, as it is handed out.
+fn with_all_features(program: Program) -> Job {
+    let (step, label) = (program.package().to_owned(), format!("{} with all features", program.label()));
+    let left = LEFT_TO_CI.iter().filter(|(label, _)| *label == program.label()).flat_map(|(_, names)| *names);
+    let left: Vec<&str> = left.copied().collect();
+    Job::new(&step, &label, move |log| some_of_each(suites::run(&program, program.step(), log), log, &left))
 }
 
 /// Of the programs of the first circle, the tests that it left out; and those that it ran with smaller counts.
 fn left_to_ci(tests: &[Program]) -> Vec<Job> {
-    let left = LEFT_TO_CI.map(|(label, names)| (label, names, "in ci"));
+    // The server's are among those with all features.
+    let left = LEFT_TO_CI.iter().filter(|(label, _)| !label.starts_with("tidegate-server/"));
+    let left = left.map(|(label, names)| (*label, *names, "in ci"));
     let whole = [("tidegate-redis/all", &["twin::"][..], "with all decisions")];
     let job = |(label, names, what): (&str, &'static [&'static str], &str)| {
         let program = tests.iter().find(|program| program.label() == label)?.clone();
@@ -196,7 +207,7 @@ fn left_to_ci(tests: &[Program]) -> Vec<Job> {
             some_of_each(suites::run(&program, step, log), log, names)
         }))
     };
-    left.into_iter().chain(whole).filter_map(job).collect()
+    left.chain(whole).filter_map(job).collect()
 }
 
 /// A name of no tests chooses none, and says nothing.
@@ -234,13 +245,13 @@ fn on_valkey(tests: &[Program], valkey: Result<PathBuf, Failure>) -> Job {
 }
 
 fn lints() -> Result<(), Failure> {
-    Step::cargo(&format!("clippy {CRATES} {REST} --all-targets -- -D warnings")).run()?;
+    Step::cargo(&format!("clippy {CRATES} {REST} {FULL} --all-targets -- -D warnings")).run()?;
     // What a newcomer builds has fewer features.
     Step::cargo("clippy -p tidegate-server -- -D warnings").run()
 }
 
 fn documents() -> Result<(), Failure> {
-    Step::cargo(&format!("doc {CRATES} {REST} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()
+    Step::cargo(&format!("doc {CRATES} {REST} {FULL} --no-deps")).with("RUSTDOCFLAGS", "-D warnings").run()
 }
 
 fn book(log: &Path) -> Outcome {

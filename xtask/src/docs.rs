@@ -45,7 +45,7 @@ pub(crate) fn check(options: &[String]) -> Result<(), Failure> {
     Step::new(&programs()?, &["build", "docs/book", "--dest-dir", &folder]).run()?;
     let chapters = chapters()?;
     links::check(&chapters, &book)?;
-    let server = built::server()?;
+    let server = built::server(built::FULL_SERVER)?;
     let pages = std::iter::once(Path::new("README.md")).chain(chapters.iter().map(|chapter| &*chapter.origin));
     let is_chosen = |page: &&Path| page.display().to_string().contains(chosen);
     let runs = pages.filter(is_chosen).map(|page| blocks::run(page, Path::new(&server)));

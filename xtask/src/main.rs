@@ -45,7 +45,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask TASK
 
-  test      shows that tidegate works: one build, and every test that needs no program but Redis.
+  test      shows that tidegate works: one build, and tests of every kind that need no program but Redis.
             From a clean clone 10 minutes on two cores, 2 when built
   ci        what must pass before a change lands, 30 minutes from a clean clone: test, then lints, real
             servers and proxies, a browser, documents, packages, quick proofs.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::built::{CRATES, Program};
+use crate::built::Program;
 use crate::report::Outcome;
 use crate::run::{Step, logged};
 
@@ -16,7 +16,7 @@ pub(crate) fn run(program: &Program, step: Step, log: &Path) -> Outcome {
     if !outcome.failed.is_empty() {
         let names: Vec<&str> = outcome.failed.iter().map(String::as_str).filter(|name| !name.contains(' ')).collect();
         let exact = if names.is_empty() { "" } else { " -- --exact " };
-        outcome.rerun = Some(format!("cargo test {CRATES} {}{exact}{}", program.target(), names.join(" ")));
+        outcome.rerun = Some(format!("{}{exact}{}", program.command(), names.join(" ")));
     }
     outcome
 }

@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-
 use super::*;
-use crate::peer::{Certificate, Peer};
+use crate::peer::Peer;
 
 const RIGHTS: [Right; 5] = [Right::Check, Right::Manage, Right::View, Right::Admin, Right::Metrics];
 
@@ -75,14 +73,17 @@ fn anonymous_callers_have_all_rights_or_none_unless_told() {
 }
 
 #[test]
+#[cfg(feature = "certificates")]
 fn a_certificate_may_check_unless_the_file_says_otherwise() {
+    use crate::peer::Certificate;
+
     let text = "[[certificate]]\nname = \"dns:ops.corp\"\nrights = [\"admin\"]\n";
     let access = Access::new(&settings(), file(text).unwrap());
     let certificate = |name: &str| {
         let mut parameters = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
         parameters.distinguished_name.push(rcgen::DnType::CommonName, "some name");
         let signed = parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
-        Link { peer: Peer::Unix, certificate: Some(Arc::new(Certificate::read(signed.der()))) }
+        Link { peer: Peer::Unix, certificate: Some(std::sync::Arc::new(Certificate::read(signed.der()))) }
     };
     let (ops, other) = (certificate("ops.corp"), certificate("other.corp"));
     assert_eq!(ops.certificate.as_ref().unwrap().names(), ["dns:ops.corp", "cn:some name"]);

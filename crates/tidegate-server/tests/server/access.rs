@@ -5,7 +5,6 @@ use tidegate_testkit::servers::eventually;
 use crate::server::client::{Answer, curl, post};
 use crate::server::commands::ended_at_its_start;
 use crate::server::running::{Folder, Running, ask, tidegate};
-use crate::server::transports::Certificates;
 
 const KEY: &str = r#"{"key": "alice", "limit": "5/h"}"#;
 const RESERVATION: &str = r#"{"key": "carol", "limit": "5/h", "id": "call-1"}"#;
@@ -278,33 +277,6 @@ fn a_server_with_a_bad_tokens_file_does_not_start() {
     assert!(errors.contains("tokens.toml:4:") && errors.contains("chekc"), "{errors}");
     let wrong = ask(&["token", "--name", "two words", "--rights", "check"]);
     assert_eq!(wrong.status.code(), Some(2));
-}
-
-#[test]
-fn certificates_have_the_rights_that_the_file_gives_them() {
-    let (certificates, folder) = (Certificates::new(), Folder::new());
-    let lines = "[[certificate]]\nname = \"cn:client\"\nrights = [\"metrics\"]\n";
-    let (ca, tokens) = (certificates.path("ca.pem"), folder.write("tokens.toml", lines));
-    let (certificate, key) = (certificates.path("client.pem"), certificates.path("client.key"));
-    let mapped = certificates.start(&["--tls-client-ca", &ca, "--tokens", &tokens]);
-    let plain = certificates.start(&["--tls-client-ca", &ca]);
-    for (server, expected) in [(&mapped, [403, 403, 200, 403]), (&plain, [200, 403, 403, 403])] {
-        for way in ["--http1.1", "--http2"] {
-            let shown = [way, "--cacert", &ca, "--cert", &certificate, "--key", &key];
-            let status = |path: &str, body: &[&str]| {
-                let url = format!("https://{}{path}", server.address());
-                curl(&[&shown[..], body, &[&url]].concat()).status
-            };
-            let body = ["--data-binary", KEY];
-            let statuses = [
-                status("/v1/check", &body),
-                status("/v1/reset", &body),
-                status("/metrics", &[]),
-                status("/admin/v1/policy", &[]),
-            ];
-            assert_eq!(statuses, expected, "{way}");
-        }
-    }
 }
 
 #[test]

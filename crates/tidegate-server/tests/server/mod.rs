@@ -5,6 +5,8 @@ mod access;
 mod admin;
 mod bounds;
 mod client;
+#[cfg(feature = "certificates")]
+mod client_certificates;
 mod commands;
 mod dashboard;
 mod deploy;
@@ -27,6 +29,7 @@ mod scrapes;
 mod simulate;
 mod stores;
 mod thresholds;
+#[cfg(feature = "top")]
 mod top;
 mod transports;
 mod trial;

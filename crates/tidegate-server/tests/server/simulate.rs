@@ -67,6 +67,7 @@ fn machines_get_json_and_csv() {
 }
 
 #[test]
+#[cfg(feature = "png")]
 fn a_picture_comes_as_svg_and_as_png() {
     let folder = Folder::new();
     let (svg, png) = (folder.path("picture.svg"), folder.path("picture.png"));

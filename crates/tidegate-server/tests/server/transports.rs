@@ -1,24 +1,21 @@
-//! TLS, clients that show certificates, Unix sockets, HTTP/2.
+//! TLS, Unix sockets, HTTP/2.
 
 use std::fs::File;
 use std::process::Command;
 
-use rcgen::{
-    CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType, KeyIdMethod, KeyPair,
-    RevokedCertParams, SerialNumber, date_time_ymd,
-};
+use rcgen::{CertificateParams, CertifiedIssuer, DnType, KeyPair, SerialNumber};
 use tidegate_testkit::servers::eventually;
 
 use crate::server::client::{ALICE, curl};
 use crate::server::running::{Folder, Running, ask};
 
 /// The serial number of the client's certificate.
-const CLIENT: u64 = 7;
+pub(super) const CLIENT: u64 = 7;
 
 /// An authority, and two that it vouches for.
 pub(crate) struct Certificates {
-    folder: Folder,
-    authority: CertifiedIssuer<'static, KeyPair>,
+    pub(super) folder: Folder,
+    pub(super) authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Certificates {
@@ -45,25 +42,6 @@ impl Certificates {
         let certificate = certificate.signed_by(&key, &self.authority).unwrap();
         self.folder.write(&format!("{name}.pem"), &certificate.pem());
         self.folder.write(&format!("{name}.key"), &key.serialize_pem());
-    }
-
-    /// Writes the list of certificates that are revoked.
-    fn revoke(&self, serials: &[u64]) -> String {
-        let revoked = |serial: &u64| RevokedCertParams {
-            serial_number: SerialNumber::from(*serial),
-            revocation_time: date_time_ymd(2026, 1, 1),
-            reason_code: None,
-            invalidity_date: None,
-        };
-        let list = CertificateRevocationListParams {
-            this_update: date_time_ymd(2026, 1, 1),
-            next_update: date_time_ymd(2126, 1, 1),
-            crl_number: SerialNumber::from(1),
-            issuing_distribution_point: None,
-            revoked_certs: serials.iter().map(revoked).collect(),
-            key_identifier_method: KeyIdMethod::Sha256,
-        };
-        self.folder.write("revoked.pem", &list.signed_by(&self.authority).unwrap().pem().unwrap())
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -108,18 +86,6 @@ fn commands_speak_tls() {
     }
 }
 
-#[test]
-fn clients_without_a_certificate_are_refused_if_asked_for() {
-    let certificates = Certificates::new();
-    let ca = certificates.path("ca.pem");
-    let server = certificates.start(&["--tls-client-ca", &ca]);
-    let url = format!("https://{}/healthz", server.address());
-    let (certificate, key) = (certificates.path("client.pem"), certificates.path("client.key"));
-    assert_eq!(curl(&["--cacert", &ca, "--cert", &certificate, "--key", &key, &url]).status, 200);
-    let stranger = Command::new("curl").args(["-s", "--cacert", &ca, &url]).status().unwrap();
-    assert!(!stranger.success());
-}
-
 /// The serial number of the certificate that a server shows.
 fn serial(server: &Running, certificates: &Certificates) -> String {
     let url = format!("https://{}/healthz", server.address());
@@ -153,24 +119,6 @@ fn certificates_are_followed_and_bad_ones_change_nothing() {
         shown => Err(shown),
     });
     assert!(server.stop().success());
-}
-
-#[test]
-fn clients_whose_certificate_is_revoked_are_refused() {
-    let certificates = Certificates::new();
-    let (ca, list) = (certificates.path("ca.pem"), certificates.revoke(&[CLIENT + 1]));
-    let server = certificates.start(&["--tls-client-ca", &ca, "--tls-client-crl", &list]);
-    let url = format!("https://{}/healthz", server.address());
-    let (certificate, key) = (certificates.path("client.pem"), certificates.path("client.key"));
-    let is_served = || {
-        let arguments = ["-s", "--cacert", &ca, "--cert", &certificate, "--key", &key, &url];
-        Command::new("curl").args(arguments).output().unwrap().status.success()
-    };
-    assert!(is_served());
-    certificates.revoke(&[CLIENT]);
-    eventually("the client to be turned away", || if is_served() { Err("it is served") } else { Ok(()) });
-    certificates.revoke(&[]);
-    eventually("the client to be served", || if is_served() { Ok(()) } else { Err("it is not") });
 }
 
 #[test]
