@@ -186,7 +186,7 @@ impl Oracle {
 
     /// Carries a step out, and finds out which thresholds it crossed.
     fn carry_out_and_tell(&mut self, step: &mut Step<'_>, now: i128) {
-        if step.ask.writes() && step.corrected().is_some() {
+        if step.ask.writes() {
             let before = step.left(now);
             step.carry_out(now);
             let left = [before, step.left(now)];

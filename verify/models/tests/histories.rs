@@ -96,7 +96,17 @@ impl Right {
                 Operation::Limit(_) => unreachable!("the oracle knows one limit"),
             };
             let rule = &Name::literal("rule");
-            let ask = Ask { rule, limit: self.limit, key: &key, verb, cost, floor: 0, notify: &[], former: &[], corrected: None };
+            let ask = Ask {
+                rule,
+                limit: self.limit,
+                key: &key,
+                verb,
+                cost,
+                floor: 0,
+                notify: &[],
+                former: &[],
+                corrected: None,
+            };
             let verdict = oracle.decide(&[ask], now)[0];
             answer = (verdict.allowed, verdict.remaining);
         }

@@ -95,16 +95,13 @@ impl Step<'_> {
                 }
             }
             Verb::Settle(charged) => {
-                let (more, undone) =
-                    (ask_more(cost, charged), Undone { charged: i128::from(charged.cost), kept: cost });
-                let settle = |account: &mut dyn Account, at: Moment<'_>| match more {
-                    1.. => account.report(at, more),
-                    _ => {
-                        account.undo(at, instant(charged.at), undone);
-                        0
-                    }
-                };
-                self.unrecorded = self.corrected_mut().map_or(0, |held| held.change(now, settle));
+                let undone = Undone { charged: i128::from(charged.cost), kept: cost };
+                // What was used beyond the charge is used now, and of the limit in force.
+                match (ask_more(cost, charged), self.corrected_mut()) {
+                    (more @ 1.., _) => self.unrecorded = self.own.change(now, |account, at| account.report(at, more)),
+                    (_, Some(held)) => held.change(now, |account, at| account.undo(at, instant(charged.at), undone)),
+                    (_, None) => {}
+                }
             }
             Verb::Renew(charged) => {
                 let cost = i128::from(charged.cost);
@@ -128,11 +125,11 @@ impl Step<'_> {
         let mut left = (cost - self.own.used(now)).max(0);
         self.own.change(now, |account, at| account.refund(at, cost));
         for held in &mut self.former {
-            let units = left.min(held.used(now));
-            if units > 0 {
-                held.change(now, |account, at| account.refund(at, units));
+            let used = held.used(now);
+            if left > 0 {
+                held.change(now, |account, at| account.refund(at, left));
             }
-            left -= units;
+            left = (left - used).max(0);
         }
     }
 }
