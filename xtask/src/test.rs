@@ -66,7 +66,7 @@ pub(crate) const LEFT_TO_CI: [(&str, &[&str]); 8] = [
         &[
             "change::a_limit_that_comes_back",
             "change::a_request_that_is_repeated",
-            "change::migration_on_redis",
+            "change::limits_changed_on_redis",
             "conformance::redis::every_crossing",
             "conformance::redis::no_class_takes",
             "custom::decides_as_the_memory_store",

@@ -81,7 +81,7 @@
 //! about 13 more for each further instant (`cargo xtask bench --only "redis, memory"`).
 //! Strict mode keeps one key more, in a cluster one for each slot, which does not expire.
 //!
-//! A user of Redis's access control needs `+eval +evalsha +time +get +set +del +exists
+//! A user of Redis's access control needs `+eval +evalsha +time +get +set +del
 //! +incrby +llen +lindex +lrange +ltrim +lset +lpush +rpush +pexpire`, and `+info` for the
 //! strict mode and [`RedisStore::evictions`], on `~prefix:*`; in a cluster also `+cluster|slots
 //! +asking`, behind sentinels `+role`, and for a database other than 0 `+select`. A
