@@ -591,7 +591,7 @@ async fn requests_that_come_together_after_a_change_lose_no_units() {
     let charge = check(&new, &alice, Verb::Charge, 1).with_former(&former);
     let (first, second) = tokio::join!(decided(charge), decided(charge));
     assert!(first.allowed && second.allowed);
-    let left = decided(check(&new, &alice, Verb::Peek, 0)).await.remaining;
+    let left = decided(check(&new, &alice, Verb::Peek, 0).with_former(&former)).await.remaining;
     assert_eq!((store.units(), left), (0, 200 - 3 - 2));
 }
 

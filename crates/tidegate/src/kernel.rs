@@ -132,7 +132,7 @@ pub trait Kernel: Send + Sync + 'static {
     /// What is left now, and for how long the state will be remembered.
     fn read(&self, state: &Self::State, now: Micros) -> Reading;
 
-    /// How many units are in use now, debt included: what a limit takes over that succeeds
+    /// How many units are in use now, debt included: what counts beside the limit that replaces
     /// this one. The provided method knows of no debt.
     fn used(&self, state: &Self::State, now: Micros) -> u64 {
         self.capacity().saturating_sub(self.read(state, now).remaining)
@@ -294,7 +294,7 @@ impl Verb {
     pub const RENEW: Verb = Verb::Renew(Charged { at: Micros::ZERO, cost: 0 });
 
     /// Whether it is not asked again if the policy changed meanwhile: what was given back
-    /// cannot be given back again, and what was reported counts on when it moves.
+    /// cannot be given back again, and what was reported counts on beside the limit in force.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Verb::Report | Verb::Refund | Verb::Settle(_) | Verb::Renew(_))
     }

@@ -17,6 +17,7 @@ mod failure_mode;
 pub mod memory;
 mod meter;
 mod meter_kernel;
+mod record;
 mod slice;
 mod thresholds;
 
@@ -27,13 +28,15 @@ use std::time::Duration;
 
 pub use crate::request::{Purpose, RequestId};
 pub use crate::time::Sleep;
-pub use crossed::{is_marked, unmarks};
+pub use crossed::{Marks, is_marked, unmarks};
 pub use demand::{Demand, refund_charges};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use error::{CheckError, StoreError};
 pub use failure_mode::FailureMode;
 pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
+pub use record::Record;
+pub(crate) use record::owner_of;
 pub(crate) use slice::seen_from;
 pub use slice::{Former, Kept, Part, Slice};
 pub use thresholds::{MAX_THRESHOLDS, Thresholds};

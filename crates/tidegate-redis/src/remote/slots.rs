@@ -195,9 +195,9 @@ impl Remote {
                 let (place, check) = (steps.len(), &member.check);
                 let tell = self.tell(group, member, place, intent);
                 let swapped = if member.is_swapped() {
-                    let states = states.drain(..member.states()).collect();
+                    let states: Vec<Vec<u8>> = states.drain(..member.states()).collect();
                     let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
-                    let mut swapped = member.decide(states, now, since)?;
+                    let mut swapped = member.decide(&states, now, since)?;
                     steps.append(&mut swapped.steps);
                     let (verb, cost) = (member.check.verb(), member.check.cost());
                     told.extend(tell.map(|step| step.decided(swapped.used, verb, cost)));

@@ -112,7 +112,7 @@ impl<'a> Member<'a> {
     /// Decides on its states, as the server has them.
     pub(super) fn decide(
         &self,
-        states: Vec<Vec<u8>>,
+        states: &[Vec<u8>],
         now: Micros,
         since: Option<Micros>,
     ) -> Result<Swapped<'a>, RedisFailure> {

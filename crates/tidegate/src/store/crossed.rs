@@ -6,6 +6,7 @@
 //! drains away all the time it can cross again and again: there a store also keeps a
 //! mark, for one period, of what was told.
 
+use super::Check;
 use super::meter::Meter;
 use crate::algorithm::Algorithm;
 use crate::kernel::{Verb, Verdict};
@@ -128,6 +129,37 @@ pub fn unmarks(verb: Verb, cost: u64) -> bool {
         Verb::Reset => true,
         Verb::Settle(charged) => cost < charged.cost,
         Verb::Charge | Verb::Peek | Verb::Report | Verb::Renew(_) => false,
+    }
+}
+
+/// Which thresholds of a state were told, and until when: for stores that keep them beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Each threshold by its percentage.
+    until: Vec<(u8, Micros)>,
+}
+
+impl Marks {
+    /// Of the thresholds that a check crossed, those that are to be told now: they are marked. What gives back removes
+    /// the marks of those above what is used then.
+    pub(crate) fn tell(&mut self, check: &Check<'_>, used: u64, crossed: u8, now: Micros) -> u8 {
+        let meter = check.meter();
+        let unmarked = if unmarks(check.verb(), check.cost()) { !meter.reached(used) } else { 0 };
+        let mut told = 0;
+        for (index, percent) in meter.thresholds().percents().iter().enumerate() {
+            let bit = 1 << index;
+            let known = self.until.iter().find(|(marked, _)| marked == percent).map(|(_, until)| *until);
+            if crossed & bit != 0 && !known.is_some_and(|until| is_marked(until, now, meter.mark_lasts())) {
+                told |= bit;
+            }
+            if (told | unmarked) & bit != 0 {
+                self.until.retain(|(marked, _)| marked != percent);
+            }
+            if told & bit != 0 {
+                self.until.push((*percent, now.saturating_add(meter.mark_lasts())));
+            }
+        }
+        told
     }
 }
 

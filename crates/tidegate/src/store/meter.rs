@@ -384,8 +384,8 @@ impl Meter {
         self.whole.as_ref().map_or(self.largest_cost, |whole| whole.capacity())
     }
 
-    /// The kernel of the whole limit, whatever is left to others: what moves from one limit to
-    /// another does not depend on the class of a request.
+    /// The kernel of the whole limit, whatever is left to others: what a former limit counts
+    /// does not depend on the class of a request.
     pub(crate) fn whole_kernel(&self) -> &MeterKernel {
         self.whole.as_deref().unwrap_or(&self.kernel)
     }

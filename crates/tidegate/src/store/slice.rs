@@ -12,6 +12,7 @@
 
 use smallvec::SmallVec;
 
+use super::crossed::Marks;
 use super::error::StoreError;
 use super::meter_kernel::{MeterKernel, MeterState};
 use super::{Check, Meter};
@@ -52,8 +53,8 @@ use crate::time::Micros;
 /// ```
 pub struct Slice<'a> {
     /// First the checks' own, in their order, then those of former limits.
-    pub(crate) parts: Vec<Part<'a>>,
-    pub(crate) cells: Vec<Cell<'a>>,
+    pub(crate) parts: SmallVec<[Part<'a>; 4]>,
+    pub(crate) cells: SmallVec<[Cell<'a>; 4]>,
 }
 
 /// A state that a slice is about.
@@ -132,7 +133,7 @@ impl<'a> Slice<'a> {
     /// # Errors
     /// If two checks are about the same state.
     pub fn new(checks: &[Check<'a>], now: Micros) -> Result<Slice<'a>, StoreError> {
-        let mut slice = Slice { parts: Vec::with_capacity(checks.len()), cells: Vec::with_capacity(checks.len()) };
+        let mut slice = Slice { parts: SmallVec::new(), cells: SmallVec::new() };
         for check in checks {
             if slice.place_of(check.meter(), check.key()).is_some() {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
@@ -227,6 +228,15 @@ impl<'a> Slice<'a> {
     #[must_use]
     pub fn used(&self, check: usize) -> [u64; 2] {
         self.cells[check].used
+    }
+
+    /// Leaves of the thresholds that a check crossed those that were not told yet, by the marks of its state, and notes
+    /// them there. For meters that [need marks](Meter::needs_marks).
+    pub fn tell(&mut self, check: usize, marks: &mut Marks, now: Micros) {
+        let cell = &mut self.cells[check];
+        if cell.is_applied {
+            cell.verdict.crossed = marks.tell(&cell.check, cell.used[1], cell.verdict.crossed, now);
+        }
     }
 
     /// Whether a check has changed a state.

@@ -12,9 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use super::MemoryStore;
-use crate::kernel::{Charged, Verb, Verdict};
-use crate::request::{Purpose, RequestId};
-use crate::store::{Check, ImmediateStore, StoreError, remembered_for};
+use crate::kernel::Verdict;
+use crate::store::{Check, ImmediateStore, Record, StoreError, owner_of};
 use crate::sync::{Mutex, lock};
 use crate::time::Micros;
 
@@ -34,7 +33,7 @@ pub(super) struct Ids {
 
 #[derive(Default)]
 struct Shard {
-    records: HashMap<u64, Record>,
+    records: HashMap<u64, Remembered>,
     /// The ids from the oldest to the newest, by the number that each was given.
     order: BTreeMap<u64, u64>,
     /// The numbers of each owner's ids, from the oldest to the newest.
@@ -44,21 +43,11 @@ struct Shard {
     next: u64,
 }
 
-struct Record {
+struct Remembered {
     owner: u64,
     /// Its place in the order of ids.
     number: u64,
-    payload: u64,
-    /// By which states it was decided.
-    subjects: Box<[u64]>,
-    at: Micros,
-    lasts: Micros,
-    until: Micros,
-    verdicts: Box<[Verdict]>,
-    /// What the requests charged, each to the state of one of the limits.
-    charged: Box<[(u64, Charged)]>,
-    /// What was said when it was settled.
-    settled: Option<Box<Record>>,
+    record: Record,
 }
 
 impl Ids {
@@ -67,43 +56,10 @@ impl Ids {
     }
 }
 
-impl Record {
-    fn repeat(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) {
-        let same_limits = self.subjects.iter().copied().eq(checks.iter().map(Check::subject));
-        for (index, verdict) in verdicts.iter_mut().enumerate() {
-            // Of limits that were changed since, only that it passed is known.
-            let given = self.verdicts.get(index).filter(|_| same_limits);
-            let given = given.copied().unwrap_or(Verdict { allowed: true, ..Verdict::default() });
-            *verdict = Verdict { repeated: true, crossed: 0, ..given };
-        }
-    }
-}
-
-impl Record {
-    /// What came of some checks, of which none was refused.
-    fn new(checks: &[Check<'_>], verdicts: &[Verdict], at: Micros, lasts: Micros) -> Record {
-        let subjects: Box<[u64]> = checks.iter().map(Check::subject).collect();
-        let charged = |(check, verdict): (&Check<'_>, &Verdict)| match check.verb() {
-            // What no state was charged cannot be given back.
-            Verb::Charge if !verdict.degraded => Charged { at: at.saturating_add(verdict.ahead), cost: check.cost() },
-            _ => Charged::default(),
-        };
-        let charged = subjects.iter().copied().zip(checks.iter().zip(verdicts).map(charged)).collect();
-        let (until, verdicts) = (at.saturating_add(lasts), verdicts.into());
-        Record { owner: 0, number: 0, payload: 0, subjects, at, lasts, until, verdicts, charged, settled: None }
-    }
-
-    /// Which of the charges is that of a state.
-    fn place_of(&self, subject: u64) -> Option<usize> {
-        self.charged.iter().position(|(charged, _)| *charged == subject)
-    }
-}
-
 impl Shard {
-    fn add(&mut self, id: u64, record: Record) {
-        self.forget_expired(record.at);
-        let owner = record.owner;
-        self.records.insert(id, Record { number: self.next, ..record });
+    fn add(&mut self, id: u64, owner: u64, record: Record) {
+        self.forget_expired(record.at());
+        self.records.insert(id, Remembered { owner, number: self.next, record });
         self.order.insert(self.next, id);
         self.change(owner, VecDeque::push_back);
         self.next += 1;
@@ -123,7 +79,7 @@ impl Shard {
 
     fn forget_expired(&mut self, now: Micros) {
         while let Some((number, id)) = self.order.first_key_value() {
-            if self.records.get(id).is_some_and(|record| record.until > now) {
+            if self.records.get(id).is_some_and(|known| known.record.until() > now) {
                 return;
             }
             let number = *number;
@@ -145,11 +101,12 @@ impl Shard {
     /// What is known of an id. One that has expired is there until another is added, and one
     /// that lasted less long than those before it for longer.
     fn known(&mut self, id: u64, now: Micros) -> Option<&mut Record> {
-        let expired = self.records.get(&id).filter(|record| record.until <= now).map(|record| record.number);
+        let is_over = |known: &&Remembered| known.record.until() <= now;
+        let expired = self.records.get(&id).filter(is_over).map(|known| known.number);
         if let Some(number) = expired {
             self.forget(number);
         }
-        self.records.get_mut(&id)
+        self.records.get_mut(&id).map(|known| &mut known.record)
     }
 
     fn change(&mut self, owner: u64, change: impl FnOnce(&mut VecDeque<u64>, u64)) {
@@ -171,94 +128,40 @@ impl MemoryStore {
     /// Decides checks that have an id, unless that was done before.
     #[cold]
     pub(super) fn decide_once(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
-        let anonymous: Vec<Check<'_>> = checks.iter().map(Check::without_id).collect();
-        let Some((check, id)) = checks.iter().find_map(|check| Some((check, check.id()?))) else {
-            return self.decide_now(&anonymous, verdicts);
-        };
-        let fingerprint = self.fingerprint_of_id(check, id);
+        let fingerprint = self.fingerprint_of_record(checks);
         let ids = self.ids.get_or_init(|| Box::new(Ids::new()));
         let mut shard = lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
         let known = shard.known(fingerprint, self.clock.now());
-        if id.purpose != Purpose::Once {
-            let record = known.ok_or_else(|| StoreError::NotReserved { id: id.text.to_owned() })?;
-            return self.correct(record, id.purpose, checks, verdicts);
-        }
-        if let Some(record) = known {
-            if record.payload != id.payload {
-                return Err(StoreError::IdReused { id: id.text.to_owned() });
-            }
-            record.repeat(checks, verdicts);
-            return Ok(record.at);
-        }
-        let at = self.decide_now(&anonymous, verdicts)?;
-        if !is_refused(checks, verdicts) {
-            let lasts = Micros::from_duration(remembered_for(id, checks, self.ids_for));
-            let owner = self.seeds.fingerprint(OWNERS, owner_of(check));
-            let record = Record::new(checks, verdicts, at, lasts);
-            shard.add(fingerprint, Record { owner, payload: id.payload, ..record });
-        }
-        Ok(at)
-    }
-
-    /// Corrects the charges that were made under an id, unless that was done before.
-    fn correct(
-        &self,
-        record: &mut Record,
-        purpose: Purpose,
-        checks: &[Check<'_>],
-        verdicts: &mut [Verdict],
-    ) -> Result<Micros, StoreError> {
-        if let Some(settled) = &record.settled {
-            settled.repeat(checks, verdicts);
-            return Ok(settled.at);
-        }
-        let charge_of = |subject| record.place_of(subject).map(|place| record.charged[place].1);
-        let corrections: Vec<Check<'_>> = checks.iter().map(|check| check.correcting(charge_of)).collect();
-        let at = self.decide_together(&corrections, verdicts, None)?;
-        if is_refused(&corrections, verdicts) {
-            return Ok(at);
-        }
-        if purpose == Purpose::Settle {
-            record.settled = Some(Box::new(Record::new(checks, verdicts, at, record.lasts)));
-            return Ok(at);
-        }
-        record.until = record.until.max(at.saturating_add(record.lasts));
-        for (correction, verdict) in corrections.iter().zip(&*verdicts) {
-            let place = record.place_of(correction.corrected().subject(correction.key()));
-            if let (Verb::Renew(_), Some(place)) = (correction.verb(), place) {
-                record.charged[place].1.at = at.saturating_add(verdict.ahead);
-            }
-        }
-        Ok(at)
-    }
-
-    fn fingerprint_of_id(&self, check: &Check<'_>, id: &RequestId<'_>) -> u64 {
-        let owner = owner_of(check);
-        let bytes = [&(owner.len() as u64).to_le_bytes(), owner, id.text.as_bytes()].concat();
-        let number = match check.verb() {
-            Verb::Report => 1,
-            Verb::Refund => 2,
-            Verb::Charge | Verb::Peek | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => 0,
+        let is_correction = checks.iter().any(Check::is_correction);
+        // A correction reads the clock under the locks of the states.
+        let decide = |checks: &[Check<'_>], verdicts: &mut [Verdict]| match is_correction {
+            true => self.decide_together(checks, verdicts, None),
+            false => self.decide_now(checks, verdicts),
         };
-        self.seeds.fingerprint(number, &bytes)
+        let (at, next) = Record::decide(known.as_deref(), checks, verdicts, self.ids_for, decide)?;
+        match (known, next) {
+            (_, None) => {}
+            (Some(known), Some(next)) => *known = next,
+            (None, Some(next)) => {
+                let owner = checks.iter().find(|check| check.id().is_some()).map(owner_of).unwrap_or_default();
+                shard.add(fingerprint, self.seeds.fingerprint(OWNERS, owner), next);
+            }
+        }
+        Ok(at)
     }
-}
 
-fn is_refused(checks: &[Check<'_>], verdicts: &[Verdict]) -> bool {
-    checks.iter().zip(verdicts).any(|(check, verdict)| check.verb().can_refuse() && !verdict.allowed)
-}
-
-/// Whose id it is: the first part of the key.
-fn owner_of<'a>(check: &Check<'a>) -> &'a [u8] {
-    check.key().parts().next().unwrap_or_default()
+    fn fingerprint_of_record(&self, checks: &[Check<'_>]) -> u64 {
+        self.seeds.fingerprint(0, &Record::name(checks).unwrap_or_default())
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::kernel::Verb;
     use crate::limit::Limit;
     use crate::name::Name;
-    use crate::request::Key;
+    use crate::request::{Key, RequestId};
     use crate::store::Meter;
     use crate::time::ManualClock;
 
@@ -267,8 +170,8 @@ mod tests {
         MemoryStore::builder().max_keys(10).clock(clock).build().expect("valid settings")
     }
 
-    fn record(owner: u64, until: u64) -> Record {
-        Record { owner, payload: 1, ..Record::new(&[], &[], Micros::ZERO, Micros::new(until)) }
+    fn record(at: u64, until: u64) -> Record {
+        Record::new(&[], &[], Micros::new(at), Micros::new(until - at))
     }
 
     #[test]
@@ -278,11 +181,11 @@ mod tests {
         let (meter, key) = (Meter::new(Name::literal("limit"), Limit::per_hour(10)), Key::from("alice"));
         let id = &RequestId::once("a", 1);
         let check = Check::new(&meter, &key, Verb::Charge, 1).expect("a small cost").with_id(id);
-        let fingerprint = store.fingerprint_of_id(&check, id);
+        let fingerprint = store.fingerprint_of_record(&[check]);
         let ids = store.ids.get_or_init(|| Box::new(Ids::new()));
         let shard = || lock(&ids.shards[(fingerprint % SHARDS as u64) as usize]);
         for number in 0..MAX_IDS as u64 {
-            shard().add(fingerprint ^ (number + 1), record(number, u64::MAX));
+            shard().add(fingerprint ^ (number + 1), number, record(0, u64::MAX));
         }
         assert_eq!(shard().records.len(), MAX_IDS, "as many as that are remembered");
         let mut verdict = Verdict::default();
@@ -298,13 +201,13 @@ mod tests {
         const FLOOD: u64 = 3 * MAX_IDS as u64;
         let mut shard = Shard::default();
         let (honest, rude) = (1, 2);
-        shard.add(1, record(honest, u64::MAX));
-        (100..100 + FLOOD).for_each(|id| shard.add(id, record(rude, u64::MAX)));
+        shard.add(1, honest, record(0, u64::MAX));
+        (100..100 + FLOOD).for_each(|id| shard.add(id, rude, record(0, u64::MAX)));
         assert!(shard.records.contains_key(&1), "though it is the oldest of all");
         let newest = 100 + FLOOD - 1;
         assert!(shard.records.contains_key(&newest) && !shard.records.contains_key(&100));
         // Others come as long as they have fewer.
-        (2..900).for_each(|id| shard.add(id, record(honest, u64::MAX)));
+        (2..900).for_each(|id| shard.add(id, honest, record(0, u64::MAX)));
         assert!((1..900).all(|id| shard.records.contains_key(&id)));
         assert_eq!((shard.records.len(), shard.order.len(), shard.weights.len()), (MAX_IDS, MAX_IDS, 2));
         assert_eq!(shard.owners[&honest].len() + shard.owners[&rude].len(), MAX_IDS);
@@ -315,10 +218,10 @@ mod tests {
     fn an_owner_with_two_ids_loses_its_older_one_before_others_lose_their_only_one() {
         let mut shard = Shard::default();
         let pair = 0;
-        shard.add(1, record(1, u64::MAX));
-        shard.add(2, record(pair, u64::MAX));
-        shard.add(3, record(pair, u64::MAX));
-        (4..=MAX_IDS as u64 + 1).for_each(|id| shard.add(id, record(id, u64::MAX)));
+        shard.add(1, 1, record(0, u64::MAX));
+        shard.add(2, pair, record(0, u64::MAX));
+        shard.add(3, pair, record(0, u64::MAX));
+        (4..=MAX_IDS as u64 + 1).for_each(|id| shard.add(id, id, record(0, u64::MAX)));
         assert_eq!([1, 2, 3, 4].map(|id| shard.records.contains_key(&id)), [true, false, true, true]);
         assert_eq!(shard.records.len(), MAX_IDS);
     }
@@ -326,8 +229,8 @@ mod tests {
     #[test]
     fn an_id_that_is_added_later_finds_the_expired_ones_gone() {
         let mut shard = Shard::default();
-        (1..=3).for_each(|id| shard.add(id, record(id, 10 * id)));
-        shard.add(4, Record { at: Micros::new(20), ..record(4, 40) });
+        (1..=3).for_each(|id| shard.add(id, id, record(0, 10 * id)));
+        shard.add(4, 4, record(20, 40));
         assert_eq!([1, 2, 3, 4].map(|id| shard.records.contains_key(&id)), [false, false, true, true]);
     }
 
@@ -335,7 +238,7 @@ mod tests {
     fn expired_ids_leave_nothing_behind() {
         let mut shard = Shard::default();
         for id in 1..=10 {
-            shard.add(id, record(id % 3, id));
+            shard.add(id, id % 3, record(0, id));
         }
         shard.forget_expired(Micros::new(9));
         assert_eq!((shard.records.len(), shard.order.len(), shard.owners.len(), shard.weights.len()), (1, 1, 1, 1));

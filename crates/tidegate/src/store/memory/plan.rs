@@ -4,7 +4,7 @@
 //! The planner locks the lines in their order, asks the kernels, and writes
 //! only if all of them admit. It does nothing at all unless every charge is
 //! simple. Where one is not (a new key, a key in its second line, a state to be
-//! healed, something that a former limit still holds, a kernel of the user's own),
+//! healed, a former limit that still counts something, a custom kernel),
 //! it says so, and the [round](super::round) decides.
 //!
 //! It first goes from state to state as if all of them had room, and writes on its way
@@ -57,7 +57,7 @@ struct Target<'t> {
     /// The check that it is for, and its number.
     check: &'t Check<'t>,
     index: usize,
-    /// Whether it is to be charged; of a former limit, there must be nothing to move.
+    /// Whether it is to be charged; a former limit must count nothing.
     is_charged: bool,
 }
 
@@ -384,7 +384,7 @@ fn ask_of<K: Kernel + ?Sized>(kernel: &K, state: &K::State, target: &Target<'_>,
     kernel.heal(state, now).is_none().then(verdict)
 }
 
-/// Whether a former limit holds nothing that could move.
+/// Whether a former limit counts nothing.
 fn is_absent(lock: &mut Lock<'_>, target: &Target<'_>, now: Micros) -> bool {
     match (lock, target.shelf()) {
         (Lock::Line(line), NARROW) => Table::<1>::is_absent(line, target.mark, now),

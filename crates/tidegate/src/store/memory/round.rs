@@ -6,6 +6,8 @@
 //! admit is anything charged. The [planner](super::plan) and a
 //! [single check](super::single) are shortcuts for what is simpler.
 
+use smallvec::SmallVec;
+
 use super::MemoryStore;
 use super::overflow::{AllShared, Shared};
 use super::shelf::Held;
@@ -13,6 +15,9 @@ use super::step::{Placement, Step};
 use crate::kernel::{self, Kernel, Verb, Verdict};
 use crate::store::{Check, Part, Slice, StoreError};
 use crate::time::Micros;
+
+/// Few of them take no allocation.
+type Steps<'a> = SmallVec<[Step<'a>; 4]>;
 
 impl MemoryStore {
     /// Decides all of `checks`, or charges none of them, and says when: at the time
@@ -57,8 +62,8 @@ impl MemoryStore {
     }
 
     /// A step for each state of the slice.
-    fn steps<'a>(&self, slice: &Slice<'a>) -> Result<Vec<Step<'a>>, StoreError> {
-        let mut steps: Vec<Step<'a>> = Vec::with_capacity(slice.parts.len());
+    fn steps<'a>(&self, slice: &Slice<'a>) -> Result<Steps<'a>, StoreError> {
+        let mut steps = Steps::new();
         for check in slice.checks() {
             let step = self.step(check);
             if steps.iter().any(|other| other.has_same_state(&step)) {
@@ -75,7 +80,7 @@ impl MemoryStore {
             let shelf = step.shelf;
             self.shelf(shelf).numbers(step.fingerprint).map(|number| (shelf, number))
         };
-        let mut places: Vec<(usize, usize)> = steps.iter().flat_map(numbers).collect();
+        let mut places: SmallVec<[(usize, usize); 8]> = steps.iter().flat_map(numbers).collect();
         places.sort_unstable();
         places.dedup();
         let lock = |(shelf, number)| (shelf, number, self.shelf(shelf).lock(number));
@@ -185,7 +190,7 @@ struct Round<'s, 'a> {
     store: &'s MemoryStore,
     shared: Option<AllShared<'s>>,
     held: Held<'s>,
-    steps: Vec<Step<'a>>,
+    steps: Steps<'a>,
     slice: Slice<'a>,
 }
 

@@ -1,6 +1,8 @@
 //! Where states are kept, as a round uses it: the two tables and the heap, each
 //! of them locked in parts.
 
+use smallvec::SmallVec;
+
 use super::MemoryStore;
 use super::heap::{Bucket, Entry, Heap};
 use super::line_lock::LockedLine;
@@ -38,7 +40,7 @@ impl MemoryStore {
 
 /// The lines and buckets that are locked, sorted by shelf and number.
 pub(super) struct Held<'s> {
-    pub(super) locks: Vec<(usize, usize, Lock<'s>)>,
+    pub(super) locks: SmallVec<[(usize, usize, Lock<'s>); 8]>,
 }
 
 pub(super) enum Lock<'s> {

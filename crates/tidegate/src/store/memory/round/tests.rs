@@ -162,7 +162,7 @@ fn a_panic_at_any_step_changes_no_limit() {
 
 #[test]
 #[cfg_attr(miri, ignore = "a full store and many panics take too long there")]
-fn state_migrated_meanwhile_is_not_lost() {
+fn former_use_beside_a_kernel_that_panics_is_not_lost() {
     let [bucket, log] = [|count| Limit::per_hour(count), |count| Limit::sliding_log(count, HOUR)];
     for (store, [old, new], charged) in [
         (store(ManualClock::at(START)), [log(10), bucket(20)], 0),

@@ -1,7 +1,7 @@
-//! A store of your own, as a layer: it decides by another store, and counts
+//! A layer, a store over a store: it decides by another store, and counts
 //! the decisions that took longer than a threshold.
 //!
-//! `cargo test -p tidegate --example custom_store` runs the conformance suite on it.
+//! `cargo test -p tidegate --example custom_layer` runs the conformance suite on it.
 
 use std::error::Error;
 
