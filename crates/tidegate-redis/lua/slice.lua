@@ -101,7 +101,9 @@ for turn = 1, slice do
 --[[long]]   beside.counts[#beside.counts + 1] = used_at
 --[[long]]   beside.used, beside.after = beside.used + used, beside.after + counted
 --[[long]]   beside.carry = math.max(0, beside.carry - used)
+--[[long]]   beside.gives_back = beside.gives_back or gives_back
 --[[long]] elseif beside then
+--[[long]]   gives_back = gives_back or beside.gives_back
 --[[long]]   beside.carry = math.max(0, cost / unit - used_at(now))
 --[[long]]   if not passes and (verb == CHARGE or verb == PEEK) then
 --[[long]]     local whole = kind == 98 and n2 or n2 * unit

@@ -37,8 +37,8 @@ pub use meter::Meter;
 pub(crate) use meter_kernel::{MeterKernel, MeterState};
 pub use record::Record;
 pub(crate) use record::owner_of;
-pub(crate) use slice::seen_from;
 pub use slice::{Former, Kept, Part, Slice};
+pub(crate) use slice::{is_leaky, seen_from};
 pub use thresholds::{MAX_THRESHOLDS, Thresholds};
 
 use crate::blocking;

@@ -493,7 +493,8 @@ impl Cell<'_> {
     }
 }
 
-fn is_leaky(meter: &Meter) -> bool {
+/// Whether it delays what it admits.
+pub(crate) fn is_leaky(meter: &Meter) -> bool {
     meter.nominal_limit().is_some_and(|limit| limit.algorithm() == Algorithm::LeakyBucket)
 }
 

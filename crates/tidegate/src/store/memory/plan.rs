@@ -4,7 +4,7 @@
 //! The planner locks the lines in their order, asks the kernels, and writes
 //! only if all of them admit. It does nothing at all unless every charge is
 //! simple. Where one is not (a new key, a key in its second line, a state to be
-//! healed, a former limit that still counts something, a custom kernel),
+//! healed, a custom kernel, several charges beside former limits that still count something),
 //! it says so, and the [round](super::round) decides.
 //!
 //! It first goes from state to state as if all of them had room, and writes on its way
@@ -23,8 +23,8 @@ use super::lines::{WORDS, prefetch};
 use super::pack::Pack;
 use super::shelf::{Lock, NARROW, WIDE};
 use super::table::{Approach, Place, Table};
-use crate::kernel::{Admission, Bucket, BucketState, Kernel, Verdict};
-use crate::store::{Check, MeterKernel};
+use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Verdict};
+use crate::store::{Check, Meter, MeterKernel, is_leaky};
 use crate::sync::AtomicU64;
 use crate::time::Micros;
 
@@ -57,7 +57,8 @@ struct Target<'t> {
     /// The check that it is for, and its number.
     check: &'t Check<'t>,
     index: usize,
-    /// Whether it is to be charged; a former limit must count nothing.
+    /// The limit: that of the check, which is charged, or a former one, which is counted.
+    meter: &'t Meter,
     is_charged: bool,
 }
 
@@ -142,6 +143,15 @@ struct Plan<'p, 't, T> {
     targets: &'p Targets<'t>,
     now: Micros,
     tell: T,
+    /// Of a check that is alone, what its former limits count; of several, they must count nothing.
+    beside: Option<Beside>,
+}
+
+/// What former limits count, and for how long.
+#[derive(Clone, Copy, Default)]
+struct Beside {
+    used: u64,
+    reset_after: Micros,
 }
 
 impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
@@ -161,8 +171,14 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
         let is_narrow = target.shelf() == NARROW;
         match check.meter().kernel() {
             _ if !target.is_charged => {
-                let is_absent = if is_narrow { Table::<1>::is_absent } else { Table::<3>::is_absent };
-                is_absent(line, target.mark, self.now).then(|| self.fill_after(at, &held)).flatten()
+                match target.meter.kernel() {
+                    MeterKernel::Bucket(kernel) if is_narrow => self.count_in::<1, _>(kernel, line, target)?,
+                    MeterKernel::Window(kernel) if is_narrow => self.count_in::<1, _>(kernel, line, target)?,
+                    MeterKernel::Bucket(kernel) => self.count_in::<3, _>(kernel, line, target)?,
+                    MeterKernel::Window(kernel) => self.count_in::<3, _>(kernel, line, target)?,
+                    MeterKernel::Heap(_) => return None,
+                }
+                self.fill_after(at, &held)
             }
             MeterKernel::Bucket(kernel) if is_narrow => self.fill_in::<1, _>(kernel, line, at, &held),
             MeterKernel::Window(kernel) if is_narrow => self.fill_in::<1, _>(kernel, line, at, &held),
@@ -192,6 +208,14 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
         if kernel.heal(&state, now).is_some() {
             return None;
         }
+        if self.beside.is_some() {
+            // All other states are former ones, of which nothing is written.
+            self.fill_after(at, held)?;
+            let (admission, reading) = self.take_beside(kernel, &mut state, target.check)?;
+            Table::<STATE>::write(line, slot, kernel.pack(&state));
+            (self.tell)(target.index, Verdict { ahead: kernel.ahead(&state, now), ..Verdict::new(admission, reading) });
+            return Some(());
+        }
         let (admission @ Admission::Pass { .. }, reading) = kernel.take(&mut state, now, target.check.cost()) else {
             return None;
         };
@@ -199,6 +223,48 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
         Table::<STATE>::write(line, slot, kernel.pack(&state));
         (self.tell)(target.index, Verdict { ahead: kernel.ahead(&state, now), ..Verdict::new(admission, reading) });
         Some(())
+    }
+
+    /// Counts what is used of a former limit; `None` if the round has to.
+    fn count_in<const STATE: usize, K: Pack<STATE>>(
+        &mut self,
+        kernel: &K,
+        line: &LockedLine<'t>,
+        target: &Target<'t>,
+    ) -> Option<()> {
+        let now = self.now;
+        let Some(beside) = &mut self.beside else {
+            return is_unused(self.store, Table::<STATE>::is_absent(line, target.mark, now), now);
+        };
+        let Some(slot) = Table::<STATE>::find(line, target.mark) else {
+            return is_unused(self.store, Table::<STATE>::is_absent(line, target.mark, now), now);
+        };
+        let state = kernel.unpack(Table::<STATE>::read(line, slot));
+        if kernel.heal(&state, now).is_some() {
+            return None;
+        }
+        beside.used += kernel.used(&state, now);
+        beside.reset_after = beside.reset_after.max(kernel.read(&state, now).reset_after);
+        Some(())
+    }
+
+    /// Charges a state beside what former limits count, if that fits; a queue begins where theirs end, which the round
+    /// finds out.
+    fn take_beside<K: Kernel>(
+        &self,
+        kernel: &K,
+        state: &mut K::State,
+        check: &Check<'_>,
+    ) -> Option<(Admission, Reading)> {
+        let (Beside { used, reset_after }, meter) = (self.beside?, check.meter());
+        let needed = check.cost() + used;
+        if needed > meter.largest_cost() || (used > 0 && is_leaky(meter)) {
+            return None;
+        }
+        let admission @ Admission::Pass { .. } = kernel.admit(state, self.now, needed) else { return None };
+        let Reading { remaining, reset_after: own } = kernel.charge(state, self.now, check.cost());
+        let reading = Reading { remaining: remaining.saturating_sub(used), reset_after: own.max(reset_after) };
+        Some((admission, reading))
     }
 
     fn fill_on_heap(&mut self, target: &'p Target<'t>, at: usize, before: Option<&Held<'_, 't>>) -> Option<()> {
@@ -209,7 +275,11 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
         let (now, cost, held) = (self.now, target.check.cost(), Held { target, line: None, before });
         let mut bucket = self.store.heap().lock(target.number());
         if !target.is_charged {
-            return is_absent_on_heap(&bucket, target.mark, now).then(|| self.fill_after(at, &held)).flatten();
+            is_unused(self.store, is_absent_on_heap(&bucket, target.mark, now), now)?;
+            return self.fill_after(at, &held);
+        }
+        if self.beside.is_some_and(|beside| beside.used > 0) {
+            return None;
         }
         let MeterKernel::Heap(kernel) = target.check.meter().kernel() else { return None };
         let entry = Heap::find(&mut bucket, target.mark)?;
@@ -246,8 +316,8 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
                 let verdict = ask(lock, target, now)?;
                 is_refused |= !verdict.allowed;
                 (self.tell)(target.index, verdict);
-            } else if !is_absent(lock, target, now) {
-                return None;
+            } else {
+                is_unused(self.store, is_absent(lock, target, now), now)?;
             }
         }
         is_refused.then_some(())
@@ -299,7 +369,9 @@ impl MemoryStore {
         let mut targets = Targets::new();
         self.find_targets(checks, &mut targets)?;
         let now = self.clock.now();
-        let mut plan = Plan { store: self, targets: &targets, now, tell };
+        let is_alone = checks.len() == 1 && targets.all.len() > 1;
+        let beside = is_alone.then(Beside::default);
+        let mut plan = Plan { store: self, targets: &targets, now, tell, beside };
         match plan.fill_from(0, None) {
             Some(()) => Ok((true, now)),
             None => plan.ask_all().map(|()| (false, now)).ok_or(Some(now)),
@@ -314,31 +386,31 @@ impl MemoryStore {
             if !check.is_charge() || meter.is_custom() || !meter.thresholds().is_empty() {
                 return Err(None);
             }
-            targets.add(self.target(check, check, index, true))?;
+            targets.add(self.target(meter, check, index, true))?;
             for former in check.former() {
-                let of = Check { meter: former.meter, former: &[], ..*check };
-                targets.add(self.target(&of, check, index, false))?;
+                targets.add(self.target(former.meter, check, index, false))?;
             }
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn target<'t>(&'t self, of: &Check<'_>, check: &'t Check<'t>, index: usize, is_charged: bool) -> Target<'t> {
-        let fingerprint = self.fingerprint(*of);
-        let shelf = self.shelf_of(*of);
+    fn target<'t>(&'t self, meter: &'t Meter, check: &'t Check<'t>, index: usize, is_charged: bool) -> Target<'t> {
+        let of = Check { meter, former: &[], ..*check };
+        let fingerprint = self.fingerprint(of);
+        let shelf = self.shelf_of(of);
         let approach = match shelf {
             NARROW => self.narrow.reach(fingerprint),
             WIDE => self.wide().reach(fingerprint),
             _ => {
                 let place = place(shelf, self.heap().bucket(fingerprint));
-                return Target { place, line: None, mark: fingerprint, check, index, is_charged };
+                return Target { place, line: None, mark: fingerprint, check, index, meter, is_charged };
             }
         };
         prefetch(approach.line);
         let Place { line, tag } = approach.home;
         let place = place(shelf, line);
-        Target { place, line: Some(approach.line), mark: tag, check, index, is_charged }
+        Target { place, line: Some(approach.line), mark: tag, check, index, meter, is_charged }
     }
 
     #[inline(always)]
@@ -382,6 +454,13 @@ fn ask_in<const STATE: usize, K: Pack<STATE>>(
 fn ask_of<K: Kernel + ?Sized>(kernel: &K, state: &K::State, target: &Target<'_>, now: Micros) -> Option<Verdict> {
     let verdict = || Verdict::new(kernel.admit(state, now, target.check.cost()), kernel.read(state, now));
     kernel.heal(state, now).is_none().then(verdict)
+}
+
+/// Goes on if a former limit counts nothing: not in its place, and in no state that keys share.
+#[inline(always)]
+fn is_unused(store: &MemoryStore, is_absent: bool, now: Micros) -> Option<()> {
+    let is_shared = || store.shared.get().is_some_and(|shared| shared.matters(now));
+    (is_absent && !is_shared()).then_some(())
 }
 
 /// Whether a former limit counts nothing.

@@ -194,7 +194,7 @@ fn fill_all(store: &MemoryStore, checks: &[Check<'_>]) -> Option<Vec<Verdict>> {
     let mut targets = Targets::new();
     store.find_targets(checks, &mut targets).ok()?;
     let tell = |index: usize, verdict| verdicts[index] = verdict;
-    Plan { store, targets: &targets, now: store.clock.now(), tell }.fill_from(0, None)?;
+    Plan { store, targets: &targets, now: store.clock.now(), tell, beside: None }.fill_from(0, None)?;
     Some(verdicts)
 }
 
@@ -202,7 +202,7 @@ fn fill_all(store: &MemoryStore, checks: &[Check<'_>]) -> Option<Vec<Verdict>> {
 fn ask_all(store: &MemoryStore, checks: &[Check<'_>]) -> Option<Micros> {
     let (mut targets, now) = (Targets::new(), store.clock.now());
     store.find_targets(checks, &mut targets).ok()?;
-    Plan { store, targets: &targets, now, tell: |_, _| {} }.ask_all().map(|()| now)
+    Plan { store, targets: &targets, now, tell: |_, _| {}, beside: None }.ask_all().map(|()| now)
 }
 
 #[test]
@@ -324,7 +324,8 @@ fn a_former_limit_is_seen_in_whichever_slot_it_is() {
 
 /// Of limits of every kind: states of one word, of three, and on the heap.
 #[test]
-fn a_former_limit_that_holds_nothing_is_no_obstacle_and_one_that_does_is() {
+fn a_check_that_is_alone_is_charged_beside_what_a_former_limit_counts() {
+    use crate::algorithm::Algorithm;
     use crate::store::Former;
 
     let hour = std::time::Duration::from_secs(3_600);
@@ -343,13 +344,20 @@ fn a_former_limit_that_holds_nothing_is_no_obstacle_and_one_that_does_is() {
         assert!(fill_all(&store, &[changed]).is_some(), "{own:?} after {old:?}");
         let left = peek(&store, charge(&own, &key)).remaining;
         assert!(store.admits_now(charge(&old, &key)).is_ok_and(|admitted| admitted));
-        assert_eq!((charge_all(&store, &[changed]).0, fill_all(&store, &[changed])), (None, None));
-        assert_eq!(peek(&store, charge(&own, &key)).remaining, left, "nothing has changed");
+        assert_eq!(fill_all(&store, &[changed]), None, "{own:?} after {old:?}: of several checks");
+        let is_log = |meter: &Meter| meter.limit().is_some_and(|limit| limit.algorithm() == Algorithm::SlidingLog);
+        let (at, verdicts) = charge_all(&store, &[changed]);
+        let charged = u64::from(!is_log(&own) && !is_log(&old));
+        match charged {
+            0 => assert_eq!(at, None, "{own:?} after {old:?}: what is on the heap is for the round"),
+            _ => assert_eq!((at, verdicts[0].remaining), (Some(NOW), 0), "{own:?} after {old:?}"),
+        }
+        assert_eq!(peek(&store, charge(&own, &key)).remaining, left - charged, "{own:?} after {old:?}");
         while store.admits_now(charge(&own, &key)).is_ok_and(|admitted| admitted) {}
         assert_eq!(
             charge_all(&store, &[changed]).0,
             None,
-            "what could move is for the round, also where there is no room"
+            "what former limits count is for the round where there is no room"
         );
         // Nothing of it matters after two hours, though its state is still there.
         clock.advance(2 * hour);
