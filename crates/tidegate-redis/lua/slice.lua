@@ -96,7 +96,7 @@ for turn = 1, slice do
 --[[long]] local part = kind == 119 and n5 == 2 and n3 or unit -- of what `used` is in
 --[[long]] if beside and index > checks then
 --[[long]]   -- A former limit refuses no charge. It is forgotten one day: what is renewed there has to end before.
---[[long]]   passes = verb ~= RENEW or (passes and not (charge and now + n3 > forgotten))
+--[[long]]   passes = verb ~= RENEW or cost == 0 or (passes and now + n3 <= forgotten)
 --[[long]]   local used = used_at(now)
 --[[long]]   beside.counts[#beside.counts + 1] = used_at
 --[[long]]   beside.used, beside.after = beside.used + used, beside.after + counted
@@ -110,7 +110,8 @@ for turn = 1, slice do
 --[[long]]     beside.frees = first_time(beside, used_at, (whole - cost - class) / unit)
 --[[long]]   end
 --[[long]] end
---[[long]] if verb == RENEW and once and forgotten_charge(index) then
+--[[long]] local lost = verb == RENEW and once and forgotten_charge(index)
+--[[long]] if lost and lost[1] > 0 then
 --[[long]]   passes = false
 --[[long]] end
   if not passes and verb ~= PEEK and outcome == ' 1' then

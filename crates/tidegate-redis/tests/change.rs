@@ -39,7 +39,7 @@ const LIMITS: [&str; 18] = [
 fn policy(random: &mut Random) -> Policy {
     let mut limit = || random.choose(&LIMITS).parse::<Limit>().expect("a limit");
     let (user, path) = (Rule::new("user", limit()), Rule::new("path", limit()));
-    let user = user.key(["user"]).tier("plan", "pro", limit());
+    let user = user.key(["user"]).tier("plan", "pro", limit()).notify([50, 100]).expect("two thresholds");
     let (path, watched) = (path.key(["user", "path"]), limit());
     // New keys warm up, sometimes.
     let climb = WarmUp::new(random.within(1..=3), Duration::from_secs(4)).expect("a warm-up");
