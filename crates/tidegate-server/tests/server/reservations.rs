@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tidegate::{Amounts, CheckError, Decision, Limiter, ManualClock, Request, Reservation};
+use tidegate::{Amounts, CheckError, Decision, Limiter, ManualClock, Request};
 use tidegate_redis::{RedisStore, Servers};
 use tidegate_server::{AnyStore, Server, Settings};
 use tidegate_testkit::servers::{self, GUARD, Reply};
@@ -104,7 +104,9 @@ impl Step {
             "report" => limiter.report(whole()),
             "reserve" => limiter.reserve(whole()).map(|outcome| {
                 let decision = outcome.decision().clone();
-                outcome.made().map(Reservation::leave_open);
+                if let Some(reservation) = outcome.made() {
+                    reservation.leave_open();
+                }
                 decision
             }),
             "settle" => {
