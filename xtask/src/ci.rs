@@ -1,7 +1,7 @@
 //! The second circle: what must pass before a change lands.
 //!
 //! It is the first circle, and then lints, real servers and proxies, a browser, documents, packages and the short forms
-//! of the campaigns. What a change cannot have broken does not run again: see [`unchanged`](crate::unchanged).
+//! of the campaigns. What a change cannot have broken does not run again: see [`unchanged`].
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -478,6 +478,10 @@ impl Reply {
         let verdict = read.ok_or(foreign)?;
         match answer.beside {
             None if verdict.allowed == answer.passes => Ok(verdict),
+            // What was charged to a limit that is forgotten cannot be renewed.
+            None if !answer.passes && matches!(task, Task::Decide { verb: Verb::Renew(_), .. }) => {
+                Ok(Verdict { allowed: false, ..verdict })
+            }
             // What former limits count can refuse what the limit alone admits.
             Some(beside) if verdict.allowed || !answer.passes => {
                 Ok(beside.counted(verdict, answer.passes, task, self.now))

@@ -54,7 +54,7 @@ impl Once {
     }
 
     /// Says which former limits of each check are forgotten.
-    pub(crate) fn add_gone<'g>(&mut self, gone: impl Iterator<Item = &'g [u64]>) {
+    pub fn add_gone<'g>(&mut self, gone: impl Iterator<Item = &'g [u64]>) {
         for (word, gone) in self.words.iter_mut().zip(gone).filter(|_| self.purpose != Purpose::Once) {
             word.extend(gone.iter().map(|subject| format!(",{subject:016x}")));
         }

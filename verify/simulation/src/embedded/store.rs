@@ -10,7 +10,8 @@ use tidegate::store::{Check, Store, StoreError};
 use tidegate::{Clock, Limit, ManualClock, Micros};
 use tidegate_redis::RedisFailure;
 use tidegate_redis::internals::{
-    self, Call, Named, Once, Outcome, Reply, Step, Task, Tell, genesis_key, read_bucket, read_window, state_key,
+    self, Call, FormerStep, Named, Once, Outcome, Reply, Step, Task, Tell, genesis_key, read_bucket, read_window,
+    state_key,
 };
 
 use super::host;
@@ -109,7 +110,23 @@ impl EmbeddedStore {
         let told: Vec<Step<'_>> = told.collect();
         steps.extend(told);
         let mut call = self.call(steps);
-        call.once = Once::of(checks, PREFIX, Duration::from_secs(300));
+        let now = self.now();
+        let former = checks.iter().enumerate().flat_map(|(of, check)| {
+            let step = move |former| FormerStep::new(of, check, former, Self::key_of(&check.of_former(former)));
+            check.former().iter().filter(move |former| former.until > now).filter_map(step)
+        });
+        call.former = former.collect();
+        let gone: Vec<Vec<u64>> = checks
+            .iter()
+            .map(|check| {
+                let gone = check.former().iter().filter(|former| former.until <= now);
+                gone.map(|former| check.of_former(former).subject()).collect()
+            })
+            .collect();
+        call.once = Once::of(checks, PREFIX, Duration::from_secs(300)).map(|mut once| {
+            once.add_gone(gone.iter().map(Vec::as_slice));
+            once
+        });
         let reply = match (self.run(&call), checks.first().and_then(Check::id)) {
             (Err(RedisFailure::NotReserved), Some(id)) => {
                 return Err(StoreError::NotReserved { id: id.text.to_owned() });
