@@ -2,7 +2,7 @@
 //! notice?
 //!
 //! Those of the library are made by `verify/mutants/`, all in one build; those of the
-//! scripts by a test of `tidegate-simulation`, which is also part of ci. Both have a
+//! scripts by a test of `tidegate-simulation`. Both have a
 //! list of those that no test can notice, with the reasons: a defect that is
 //! neither noticed nor listed is a failure.
 
