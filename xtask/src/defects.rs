@@ -92,9 +92,9 @@ const DEFECTS: &[Defect] = &[
     },
     Defect {
         name: "several limits: the first is charged although the second refuses",
-        file: "crates/tidegate/src/store/memory/round.rs",
-        from: "let all_pass = !steps.iter().any(refuses);",
-        to: "let all_pass = !refuses(&steps[0]);",
+        file: "crates/tidegate/src/store/slice.rs",
+        from: "let is_refused = cells.iter().any(Cell::refuses);",
+        to: "let is_refused = cells.iter().take(1).any(Cell::refuses);",
     },
     Defect {
         name: "a slot is given away a microsecond before its state is zero",

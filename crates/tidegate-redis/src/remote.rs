@@ -91,11 +91,9 @@ impl Remote {
         let own: Vec<Vec<u8>> = members.iter().map(|member| member.key.clone()).collect();
         let mut known: Vec<Vec<u8>> = own;
         for member in &mut members {
-            let (mut former, gone): (Vec<_>, Vec<_>) =
-                member.check.former().iter().partition(|former| former.until > now);
-            member.gone = gone.into_iter().map(|former| member.check.of_former(former).subject()).collect();
-            former.sort_by_key(|former| std::cmp::Reverse(former.replaced_at()));
-            for former in former {
+            let gone = member.check.former().iter().filter(|former| former.until <= now);
+            member.gone = gone.map(|former| member.check.of_former(former).subject()).collect();
+            for former in member.check.former_at(now) {
                 let key = key_of(&self.settings.prefix, former.meter, member.check.key());
                 // What another check changes is only counted here.
                 let is_changed = !known.contains(&key);

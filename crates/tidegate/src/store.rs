@@ -21,6 +21,7 @@ mod record;
 mod slice;
 mod thresholds;
 
+use std::cmp::Reverse;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub(crate) use record::owner_of;
 pub use slice::{Former, Kept, Part, Slice};
 pub(crate) use slice::{is_leaky, seen_from};
 pub use thresholds::{MAX_THRESHOLDS, Thresholds};
+
+use smallvec::SmallVec;
 
 use crate::blocking;
 use crate::decision::Decision;
@@ -129,6 +132,13 @@ impl<'a> Check<'a> {
     #[inline]
     pub fn former(&self) -> &'a [Former<'a>] {
         self.former
+    }
+
+    /// The former limits that may still count something, the newest first: in this order they are refunded.
+    pub fn former_at(&self, now: Micros) -> impl Iterator<Item = &'a Former<'a>> + use<'a> {
+        let mut former: SmallVec<[&'a Former<'a>; 2]> = self.former.iter().filter(|one| one.until > now).collect();
+        former.sort_by_key(|one| Reverse(one.replaced_at()));
+        former.into_iter()
     }
 
     /// The same check as part of a request that is to be carried out once. If a slice

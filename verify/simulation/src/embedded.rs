@@ -8,6 +8,7 @@ mod account;
 mod calendar;
 mod debt;
 mod expiry;
+mod former;
 mod heal;
 pub(crate) mod host;
 pub(crate) mod keyspace;

@@ -136,7 +136,7 @@ fn envoy_refuses_what_the_service_refuses_and_passes_nothing_without_it() {
 fn grpcio_finds_health_reflection_and_the_right_answers() {
     let folder = tempfile::tempdir().unwrap();
     let server = tidegate(folder.path(), &["--grpc-reflection"]);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tes../support/grpcio_client.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/grpcio_client.py");
     let seen = Command::new(python()).arg(script).arg(format!("127.0.0.1:{}", server.grpc)).output().unwrap();
     let said = [seen.stdout, seen.stderr].concat();
     assert!(seen.status.success(), "{}", String::from_utf8_lossy(&said));

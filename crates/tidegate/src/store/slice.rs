@@ -141,9 +141,7 @@ impl<'a> Slice<'a> {
             slice.parts.push(Part::new(check.meter(), check.key(), slice.parts.len(), Micros::MAX));
         }
         for (index, check) in checks.iter().enumerate() {
-            let mut former: SmallVec<[&Former<'a>; 2]> = check.former().iter().filter(|one| one.until > now).collect();
-            former.sort_by_key(|one| std::cmp::Reverse(one.replaced_at()));
-            let places = former.into_iter().map(|one| match slice.place_of(one.meter, check.key()) {
+            let places = check.former_at(now).map(|one| match slice.place_of(one.meter, check.key()) {
                 Some(place) => place,
                 None => {
                     slice.parts.push(Part::new(one.meter, check.key(), index, one.until));

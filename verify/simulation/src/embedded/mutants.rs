@@ -20,7 +20,9 @@ use tidegate_redis::internals::{Length, PARTS, assemble};
 
 use self::lua::PlantedDefect;
 use self::survivors::{SURVIVORS, Survivor};
-use super::{calendar, compare, debt, embedded, expiry, heal, host, once, settings, strict, sums, swap, told, undo};
+use super::{
+    calendar, compare, debt, embedded, expiry, former, heal, host, once, settings, strict, sums, swap, told, undo,
+};
 
 /// What a mutant has to pass: about a second for one that passes it all.
 fn quick() -> Vec<(&'static str, fn())> {
@@ -67,6 +69,7 @@ fn quick() -> Vec<(&'static str, fn())> {
         ("one increment", expiry::a_bucket_in_use_is_one_increment),
         ("what has not drained", undo::a_bucket_gives_back_what_has_not_drained),
         ("undone charges", || undo::play(40)),
+        ("former limits", || former::play(60)),
     ];
     tests.extend(embedded::ALL);
     tests
@@ -80,6 +83,7 @@ fn thorough() -> Vec<(&'static str, fn())> {
         ("all expiry", || expiry::play(1_000)),
         ("all totals", || sums::play(50)),
         ("all debt", || debt::play(200)),
+        ("all former limits", || former::play(300)),
         ("many decisions", || drop(compare(&Algorithm::ALL, 60_000))),
     ]
 }

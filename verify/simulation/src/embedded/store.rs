@@ -113,7 +113,7 @@ impl EmbeddedStore {
         let now = self.now();
         let former = checks.iter().enumerate().flat_map(|(of, check)| {
             let step = move |former| FormerStep::new(of, check, former, Self::key_of(&check.of_former(former)));
-            check.former().iter().filter(move |former| former.until > now).filter_map(step)
+            check.former_at(now).filter_map(step)
         });
         call.former = former.collect();
         let gone: Vec<Vec<u64>> = checks

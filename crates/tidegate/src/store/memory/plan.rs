@@ -24,7 +24,7 @@ use super::pack::Pack;
 use super::shelf::{Lock, NARROW, WIDE};
 use super::table::{Approach, Place, Table};
 use crate::kernel::{Admission, Bucket, BucketState, Kernel, Reading, Verdict};
-use crate::store::{Check, Meter, MeterKernel, is_leaky};
+use crate::store::{Check, Former, MeterKernel, is_leaky};
 use crate::sync::AtomicU64;
 use crate::time::Micros;
 
@@ -57,9 +57,8 @@ struct Target<'t> {
     /// The check that it is for, and its number.
     check: &'t Check<'t>,
     index: usize,
-    /// The limit: that of the check, which is charged, or a former one, which is counted.
-    meter: &'t Meter,
-    is_charged: bool,
+    /// The former limit, of which is only counted what is used; none if the check's own is charged.
+    former: Option<&'t Former<'t>>,
 }
 
 /// The bits of a place that number the lines or buckets of a shelf; the shelf is above them.
@@ -78,6 +77,11 @@ impl Target<'_> {
 
     fn number(&self) -> usize {
         (self.place & ((1 << NUMBER_BITS) - 1)) as usize
+    }
+
+    /// Whether this is a former limit that counts no more.
+    fn is_over(&self, now: Micros) -> bool {
+        self.former.is_some_and(|former| former.until <= now)
     }
 }
 
@@ -159,7 +163,6 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
     /// each stays locked until those after it are charged. If not, nothing has changed.
     fn fill_from(&mut self, at: usize, before: Option<&Held<'_, 't>>) -> Option<()> {
         let target = self.targets.at(at)?;
-        let check = target.check;
         let Some(line) = target.line else { return self.fill_on_heap(target, at, before) };
         let mut own = None;
         let line = match before.filter(|held| held.target.place == target.place) {
@@ -169,17 +172,19 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
         };
         let held = Held { target, line: Some(line), before };
         let is_narrow = target.shelf() == NARROW;
-        match check.meter().kernel() {
-            _ if !target.is_charged => {
-                match target.meter.kernel() {
+        if let Some(former) = target.former {
+            if !target.is_over(self.now) {
+                match former.meter.kernel() {
                     MeterKernel::Bucket(kernel) if is_narrow => self.count_in::<1, _>(kernel, line, target)?,
                     MeterKernel::Window(kernel) if is_narrow => self.count_in::<1, _>(kernel, line, target)?,
                     MeterKernel::Bucket(kernel) => self.count_in::<3, _>(kernel, line, target)?,
                     MeterKernel::Window(kernel) => self.count_in::<3, _>(kernel, line, target)?,
                     MeterKernel::Heap(_) => return None,
                 }
-                self.fill_after(at, &held)
             }
+            return self.fill_after(at, &held);
+        }
+        match target.check.meter().kernel() {
             MeterKernel::Bucket(kernel) if is_narrow => self.fill_in::<1, _>(kernel, line, at, &held),
             MeterKernel::Window(kernel) if is_narrow => self.fill_in::<1, _>(kernel, line, at, &held),
             MeterKernel::Bucket(kernel) => self.fill_in::<3, _>(kernel, line, at, &held),
@@ -274,8 +279,8 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
         }
         let (now, cost, held) = (self.now, target.check.cost(), Held { target, line: None, before });
         let mut bucket = self.store.heap().lock(target.number());
-        if !target.is_charged {
-            is_unused(self.store, is_absent_on_heap(&bucket, target.mark, now), now)?;
+        if target.former.is_some() {
+            is_unused(self.store, target.is_over(now) || is_absent_on_heap(&bucket, target.mark, now), now)?;
             return self.fill_after(at, &held);
         }
         if self.beside.is_some_and(|beside| beside.used > 0) {
@@ -312,11 +317,11 @@ impl<'p, 't, T: FnMut(usize, Verdict)> Plan<'p, 't, T> {
                 return None;
             }
             let lock = locks.last_mut()?;
-            if target.is_charged {
+            if target.former.is_none() {
                 let verdict = ask(lock, target, now)?;
                 is_refused |= !verdict.allowed;
                 (self.tell)(target.index, verdict);
-            } else {
+            } else if !target.is_over(now) {
                 is_unused(self.store, is_absent(lock, target, now), now)?;
             }
         }
@@ -386,17 +391,17 @@ impl MemoryStore {
             if !check.is_charge() || meter.is_custom() || !meter.thresholds().is_empty() {
                 return Err(None);
             }
-            targets.add(self.target(meter, check, index, true))?;
+            targets.add(self.target(check, index, None))?;
             for former in check.former() {
-                targets.add(self.target(former.meter, check, index, false))?;
+                targets.add(self.target(check, index, Some(former)))?;
             }
         }
         Ok(())
     }
 
     #[inline(always)]
-    fn target<'t>(&'t self, meter: &'t Meter, check: &'t Check<'t>, index: usize, is_charged: bool) -> Target<'t> {
-        let of = Check { meter, former: &[], ..*check };
+    fn target<'t>(&'t self, check: &'t Check<'t>, index: usize, former: Option<&'t Former<'t>>) -> Target<'t> {
+        let of = Check { meter: former.map_or(check.meter(), |former| former.meter), former: &[], ..*check };
         let fingerprint = self.fingerprint(of);
         let shelf = self.shelf_of(of);
         let approach = match shelf {
@@ -404,13 +409,13 @@ impl MemoryStore {
             WIDE => self.wide().reach(fingerprint),
             _ => {
                 let place = place(shelf, self.heap().bucket(fingerprint));
-                return Target { place, line: None, mark: fingerprint, check, index, meter, is_charged };
+                return Target { place, line: None, mark: fingerprint, check, index, former };
             }
         };
         prefetch(approach.line);
         let Place { line, tag } = approach.home;
         let place = place(shelf, line);
-        Target { place, line: Some(approach.line), mark: tag, check, index, meter, is_charged }
+        Target { place, line: Some(approach.line), mark: tag, check, index, former }
     }
 
     #[inline(always)]

@@ -322,6 +322,20 @@ fn a_former_limit_is_seen_in_whichever_slot_it_is() {
     assert!(slots.into_iter().eq(0..4), "in each of the four");
 }
 
+#[test]
+fn a_former_limit_that_is_over_counts_nothing_though_it_is_in_use() {
+    let limits = [Limit::per_hour(5), Limit::sliding_counter(5, std::time::Duration::from_secs(3_600))];
+    for (own, old) in limits.iter().flat_map(|own| limits.iter().map(move |old| (*own, *old))) {
+        let (own, old) = (Meter::new("own", own), Meter::new("old", old));
+        let (store, key) = (roomy(&ManualClock::at(NOW)), Key::from("alice"));
+        // Another process may still charge it.
+        [&own, &old].map(|meter| assert!(store.admits_now(charge(meter, &key)).is_ok_and(|admitted| admitted)));
+        let former = [crate::store::Former { meter: &old, until: NOW }];
+        let (at, verdicts) = charge_all(&store, &[charge(&own, &key).with_former(&former)]);
+        assert_eq!((at, verdicts[0].remaining), (Some(NOW), 3), "{own:?} after {old:?}");
+    }
+}
+
 /// Of limits of every kind: states of one word, of three, and on the heap.
 #[test]
 fn a_check_that_is_alone_is_charged_beside_what_a_former_limit_counts() {
