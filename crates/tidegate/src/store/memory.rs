@@ -451,12 +451,19 @@ impl ImmediateStore for MemoryStore {
         if !check.former().is_empty() {
             return self.admits_all_now(&[check]);
         }
-        Ok(self.admits(check))
+        if check.key().is_empty() {
+            return Ok(self.admits_without_key(check));
+        }
+        let mut admitted = false;
+        self.decide_one(check, &mut admitted);
+        Ok(admitted)
     }
 
     fn admits_each_now(&self, checks: &[Check<'_>], admitted: &mut [bool]) -> Result<(), StoreError> {
         if !has_id(checks) {
-            self.admit_each(checks, admitted);
+            if !checks.is_empty() {
+                self.decide_each(checks, admitted);
+            }
             return Ok(());
         }
         for (check, admitted) in checks.iter().zip(admitted) {

@@ -88,11 +88,14 @@ impl Heap {
         });
     }
 
-    /// Drops what has become forgettable in the next bucket, unless it
-    /// is locked.
-    pub(super) fn sweep(&self, now: Micros) {
-        let next = self.hand.fetch_add(1, Ordering::Relaxed) % self.buckets.len() as u64;
-        if let Some(mut bucket) = try_lock(&self.buckets[next as usize]) {
+    /// Drops what has become forgettable in the next bucket, unless another thread has locked it.
+    /// `own` is a bucket that the caller holds, and its number.
+    pub(super) fn sweep(&self, own: (usize, &mut Bucket), now: Micros) {
+        let next = self.hand.fetch_add(1, Ordering::Relaxed) as usize % self.buckets.len();
+        if next == own.0 {
+            return self.drop_forgettable(own.1, now);
+        }
+        if let Some(mut bucket) = try_lock(&self.buckets[next]) {
             self.drop_forgettable(&mut bucket, now);
             if bucket.is_empty() {
                 bucket.shrink_to_fit();

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use smallvec::SmallVec;
+
 use super::MemoryStore;
 use crate::kernel::{Kernel, Verb, Verdict};
 use crate::store::{Check, Meter, MeterKernel, MeterState};
@@ -168,70 +170,56 @@ impl Shared {
 
     /// Whether the key has used a shared state that may matter at `now`.
     pub(super) fn is_used_by(&self, meter: &Meter, fingerprint: u64, now: Micros) -> bool {
-        self.matters(now) && self.lock(meter, fingerprint).is_used()
+        self.matters(now) && self.lock([fingerprint]).state(meter, fingerprint).is_some_and(|state| state.is_used())
     }
 
-    pub(super) fn lock(&self, meter: &Meter, fingerprint: u64) -> SharedState<'_> {
-        let (shard, place) = place(meter, fingerprint);
-        SharedState { until: &self.until, shard: Guard::Own(lock(&self.shards[shard])), place, fingerprint }
-    }
-
-    /// Locks all of it, for several keys at once.
-    pub(super) fn lock_all(&self) -> AllShared<'_> {
-        AllShared { until: &self.until, shards: self.shards.iter().map(lock).collect() }
+    /// Locks the states that these keys could share, in one order for all threads.
+    pub(super) fn lock(&self, fingerprints: impl IntoIterator<Item = u64>) -> LockedShards<'_> {
+        let mut numbers: SmallVec<[usize; 4]> = fingerprints.into_iter().map(shard_of).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let shards = numbers.into_iter().map(|number| (number, lock(&self.shards[number]))).collect();
+        LockedShards { until: &self.until, shards }
     }
 }
 
-/// The shard and the place of a key. The fingerprint is keyed, so a
-/// caller cannot choose the keys that it shares with.
-fn place(meter: &Meter, fingerprint: u64) -> (usize, (u64, u64)) {
-    let group = fingerprint % GROUPS;
-    ((group % SHARDS as u64) as usize, (meter.identity(), group))
+/// A group of keys. The fingerprint is keyed, so a caller cannot choose the keys that it shares with.
+fn group_of(fingerprint: u64) -> u64 {
+    fingerprint % GROUPS
 }
 
-/// All shared states, locked.
-pub(super) struct AllShared<'s> {
+fn shard_of(fingerprint: u64) -> usize {
+    (group_of(fingerprint) % SHARDS as u64) as usize
+}
+
+/// The shared states of some keys, locked.
+pub(super) struct LockedShards<'s> {
     until: &'s AtomicU64,
-    shards: Vec<MutexGuard<'s, Shard>>,
+    shards: SmallVec<[(usize, MutexGuard<'s, Shard>); 4]>,
 }
 
-impl<'s> AllShared<'s> {
-    pub(super) fn state<'g>(&'g mut self, meter: &Meter, fingerprint: u64) -> SharedState<'g>
-    where
-        's: 'g,
-    {
-        let (shard, place) = place(meter, fingerprint);
-        SharedState { until: self.until, shard: Guard::Lent(&mut self.shards[shard]), place, fingerprint }
+impl LockedShards<'_> {
+    /// The state that a key shares, if that is locked.
+    pub(super) fn state(&mut self, meter: &Meter, fingerprint: u64) -> Option<SharedState<'_>> {
+        let number = shard_of(fingerprint);
+        let (_, shard) = self.shards.iter_mut().find(|(locked, _)| *locked == number)?;
+        let place = (meter.identity(), group_of(fingerprint));
+        Some(SharedState { until: self.until, shard, place, fingerprint })
     }
 }
 
 /// One shared state, locked.
 pub(super) struct SharedState<'s> {
     until: &'s AtomicU64,
-    shard: Guard<'s>,
+    shard: &'s mut Shard,
     place: (u64, u64),
     /// Who asks for it.
     fingerprint: u64,
 }
 
-enum Guard<'s> {
-    Own(MutexGuard<'s, Shard>),
-    Lent(&'s mut Shard),
-}
-
 impl SharedState<'_> {
-    fn shard(&mut self) -> &mut Shard {
-        match &mut self.shard {
-            Guard::Own(shard) => shard,
-            Guard::Lent(shard) => shard,
-        }
-    }
-
     fn entry(&self) -> Option<&Entry> {
-        match &self.shard {
-            Guard::Own(shard) => shard.get(&self.place),
-            Guard::Lent(shard) => shard.get(&self.place),
-        }
+        self.shard.get(&self.place)
     }
 
     /// A [copy](Kernel::copy) of the state: a long log stays short here, and
@@ -259,8 +247,7 @@ impl SharedState<'_> {
 
     /// Makes sure that the state can be replaced.
     fn make_room(&mut self, now: Micros) -> Result<(), Full> {
-        let place = self.place;
-        let shard = self.shard();
+        let (place, shard) = (self.place, &mut *self.shard);
         if shard.len() >= MAX_SHARED && !shard.contains_key(&place) {
             shard.retain(|_, entry| entry.until > now);
             if shard.len() >= MAX_SHARED {
@@ -276,7 +263,7 @@ impl SharedState<'_> {
         let (place, fingerprint) = (self.place, self.fingerprint);
         let until = kernel.forget_at(&state);
         self.until.fetch_max(until.get(), Ordering::Relaxed);
-        let entry = self.shard().entry(place).or_default();
+        let entry = self.shard.entry(place).or_default();
         if entry.until <= now {
             // What the former users did matters no more.
             entry.users = Users::default();
@@ -307,19 +294,24 @@ mod tests {
 
     impl Shared {
         fn set(&self, now: u64, fingerprint: u64, micros: u64) -> Result<(), Micros> {
-            let meter = meter();
-            let mut state = self.lock(&meter, fingerprint);
-            state.make_room(Micros::new(now)).map_err(|full| full.until)?;
-            state.set(meter.kernel(), until(micros), Micros::new(now));
-            Ok(())
+            self.with(&meter(), fingerprint, |mut state| {
+                state.make_room(Micros::new(now)).map_err(|full| full.until)?;
+                state.set(meter().kernel(), until(micros), Micros::new(now));
+                Ok(())
+            })
+        }
+
+        /// Of a state alone.
+        fn with<T>(&self, meter: &Meter, fingerprint: u64, ask: impl FnOnce(SharedState<'_>) -> T) -> T {
+            ask(self.lock([fingerprint]).state(meter, fingerprint).expect("it is locked"))
         }
 
         fn inherited(&self, fingerprint: u64) -> u64 {
-            self.lock(&meter(), fingerprint).inherited(meter().kernel(), Micros::ZERO).bucket().at
+            self.with(&meter(), fingerprint, |state| state.inherited(meter().kernel(), Micros::ZERO).bucket().at)
         }
 
         fn copied(&self, fingerprint: u64) -> u64 {
-            self.lock(&meter(), fingerprint).copy(meter().kernel(), Micros::ZERO).bucket().at
+            self.with(&meter(), fingerprint, |state| state.copy(meter().kernel(), Micros::ZERO).bucket().at)
         }
     }
 
@@ -362,17 +354,20 @@ mod tests {
         assert_eq!([first, companion, stranger].map(|key| shared.inherited(key)), [200, 200, 0]);
         // Another limit's states are others.
         let other = Meter::new(Name::literal("other"), Limit::per_second(1));
-        assert_eq!(shared.lock(&other, first).copy(other.kernel(), Micros::ZERO).bucket().at, 0);
+        assert_eq!(shared.with(&other, first, |state| state.copy(other.kernel(), Micros::ZERO).bucket().at), 0);
     }
 
     #[test]
-    fn all_locked_at_once_are_the_same_states() {
-        let shared = Shared::new();
-        for key in [0, 63, 64, 1_023, 70_000] {
+    fn those_locked_at_once_are_the_same_states() {
+        let (shared, keys) = (Shared::new(), [0, 63, 64, 1_023, 70_000]);
+        for key in keys {
             assert_eq!(shared.set(10, key, 100 + key), Ok(()));
-            let mut all = shared.lock_all();
-            assert_eq!(all.state(&meter(), key).copy(meter().kernel(), Micros::ZERO).bucket().at, 100 + key);
-            all.state(&meter(), key).set(meter().kernel(), until(200 + key), Micros::new(10));
+            let mut all = shared.lock(keys);
+            let mut state = |key| all.state(&meter(), key).map(|state| state.copy(meter().kernel(), Micros::ZERO));
+            assert_eq!(state(key).map(|state| state.bucket().at), Some(100 + key));
+            assert!(state(1).is_none(), "what was not asked for is not locked");
+            let state = all.state(&meter(), key);
+            state.expect("it is locked").set(meter().kernel(), until(200 + key), Micros::new(10));
             drop(all);
             assert_eq!(shared.inherited(key), 200 + key);
         }
@@ -420,14 +415,15 @@ mod tests {
             })
             .collect();
         let set = |limit: &Meter, now: u64, window: u64| -> Result<(), u64> {
-            let mut state = shared.lock(limit, 7);
             let window = MeterState::Window(match limit.kernel() {
                 MeterKernel::Window(kernel) => kernel.state(window * 1_000_000, 1, 0).expect("a state"),
                 MeterKernel::Bucket(_) | MeterKernel::Heap(_) => unreachable!("all are windows"),
             });
-            state.make_room(Micros::new(now)).map_err(|full| full.until.get())?;
-            state.set(limit.kernel(), window, Micros::new(now));
-            Ok(())
+            shared.with(limit, 7, |mut state| {
+                state.make_room(Micros::new(now)).map_err(|full| full.until.get())?;
+                state.set(limit.kernel(), window, Micros::new(now));
+                Ok(())
+            })
         };
         let (last, known) = limits.split_last().expect("there are some");
         for (number, limit) in known.iter().enumerate() {
@@ -437,7 +433,7 @@ mod tests {
         assert_eq!(set(&known[0], 10, 5), Ok(()), "who has a state needs no room");
         assert_eq!(set(last, 4_999_999, 6), Err(5_000_000));
         assert_eq!(set(last, 5_000_000, 6), Ok(()));
-        assert_eq!(shared.lock(last, 7).shard().len(), MAX_SHARED);
+        assert_eq!(shared.with(last, 7, |state| state.shard.len()), MAX_SHARED);
         assert_eq!(set(&known[3], 5_000_000, 6), Err(6_000_000), "the others are still there");
         // A shard is one of many.
         assert_eq!(shared.set(10, 8, 100), Ok(()));

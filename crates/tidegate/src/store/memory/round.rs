@@ -9,7 +9,7 @@
 use smallvec::SmallVec;
 
 use super::MemoryStore;
-use super::overflow::{AllShared, Shared};
+use super::overflow::LockedShards;
 use super::shelf::Held;
 use super::step::{Placement, Step};
 use crate::kernel::{self, Kernel, Verb, Verdict};
@@ -121,14 +121,15 @@ impl MemoryStore {
 
     /// Locks the shared states if any step needs them, and has the overflow
     /// rule decide for those that found no room.
-    fn lock_shared<'s>(&'s self, steps: &mut [Step<'_>], now: Micros) -> Option<AllShared<'s>> {
-        let missing = steps.iter().any(|step| matches!(step.placement, Placement::Missing(_)));
-        let newcomers = steps.iter().any(|step| !matches!(step.placement, Placement::Own));
-        let matters = || self.shared.get().filter(|shared| newcomers && shared.matters(now));
-        let mut all = if missing { self.shared() } else { matters() }.map(Shared::lock_all);
+    fn lock_shared<'s>(&'s self, steps: &mut [Step<'_>], now: Micros) -> Option<LockedShards<'s>> {
+        let is_missing = |step: &Step<'_>| matches!(step.placement, Placement::Missing(_));
+        let shared = if steps.iter().any(is_missing) { self.shared() } else { self.shared.get() };
+        let shared = shared.filter(|shared| shared.matters(now) || steps.iter().any(is_missing));
+        let newcomers = || steps.iter().filter(|step| !matches!(step.placement, Placement::Own));
+        let mut all = shared.map(|shared| shared.lock(newcomers().map(|step| step.fingerprint)));
         for step in steps {
             if let Placement::Missing(full) = step.placement {
-                let shared = all.as_mut().map(|all| all.state(step.check.meter(), step.fingerprint));
+                let shared = all.as_mut().and_then(|all| all.state(step.check.meter(), step.fingerprint));
                 step.placement = match self.share(shared, step.check, full, now) {
                     Ok(_) => Placement::Shared,
                     Err(full) => Placement::Missing(full),
@@ -142,14 +143,14 @@ impl MemoryStore {
     fn load(
         &self,
         held: &mut Held<'_>,
-        shared: Option<&mut AllShared<'_>>,
+        shared: Option<&mut LockedShards<'_>>,
         step: &mut Step<'_>,
         part: &mut Part<'_>,
         now: Micros,
     ) {
         let kernel = step.check.meter().kernel();
         let shelf = self.shelf(step.shelf);
-        let shared = shared.map(|shared| shared.state(step.check.meter(), step.fingerprint));
+        let shared = shared.and_then(|shared| shared.state(step.check.meter(), step.fingerprint));
         (part.state, part.at) = match step.placement {
             Placement::Own => (shelf.load(held, step), now),
             Placement::Missing(_) => return,
@@ -168,15 +169,21 @@ impl MemoryStore {
     }
 
     /// Writes the state back, or gives up the slot that was taken for it.
-    fn save(&self, held: &mut Held<'_>, shared: Option<&mut AllShared<'_>>, step: &mut Step<'_>, part: &mut Part<'_>) {
+    fn save(
+        &self,
+        held: &mut Held<'_>,
+        shared: Option<&mut LockedShards<'_>>,
+        step: &mut Step<'_>,
+        part: &mut Part<'_>,
+    ) {
+        let shared = shared.and_then(|shared| shared.state(step.check.meter(), step.fingerprint));
         match (step.placement, shared) {
             (Placement::Own, _) => self.shelf(step.shelf).save(held, step, part),
             (Placement::Claimed, _) if part.changed => self.shelf(step.shelf).save(held, step, part),
             // The key must not find an empty state there: it may have a share elsewhere.
             (Placement::Claimed, _) => self.shelf(step.shelf).give_up(held, step),
-            (Placement::Shared, Some(shared)) if part.changed => {
-                let state = std::mem::take(&mut part.state);
-                shared.state(step.check.meter(), step.fingerprint).set(step.check.meter().kernel(), state, part.at);
+            (Placement::Shared, Some(mut shared)) if part.changed => {
+                shared.set(step.check.meter().kernel(), std::mem::take(&mut part.state), part.at);
             }
             (Placement::Unneeded | Placement::Shared | Placement::Missing(_), _) => {}
         }
@@ -188,7 +195,7 @@ impl MemoryStore {
 /// state is left out and no slot is left marked.
 struct Round<'s, 'a> {
     store: &'s MemoryStore,
-    shared: Option<AllShared<'s>>,
+    shared: Option<LockedShards<'s>>,
     held: Held<'s>,
     steps: Steps<'a>,
     slice: Slice<'a>,

@@ -166,14 +166,15 @@ impl Shelf for Heap {
     }
 
     fn claim(&self, held: &mut Held<'_>, step: &Step<'_>, now: Micros) -> Result<(), Full> {
-        let bucket = held.bucket(step.shelf, self.bucket(step.fingerprint));
+        let number = self.bucket(step.fingerprint);
+        let bucket = held.bucket(step.shelf, number);
         self.make_room(bucket, now)?;
         if let MeterKernel::Heap(kernel) = step.check.meter().kernel() {
             let mut entry = Entry::new(step.fingerprint, kernel, AnyState::Fresh, step.label);
             entry.set(kernel, AnyState::Fresh, Micros::MAX);
             bucket.push(entry);
         }
-        self.sweep(now);
+        self.sweep((number, bucket), now);
         Ok(())
     }
 

@@ -196,8 +196,7 @@ fn put_back<const STATE: usize>(
         return Ok(());
     }
     table.make_way(fingerprint);
-    let home = table.home(fingerprint);
-    table.enter(&table.look_up(home, now), home, now, None, state)
+    table.enter(table.home(fingerprint), now, None, state)
 }
 
 /// Words and bytes, with a running checksum. It guards against accidents, not

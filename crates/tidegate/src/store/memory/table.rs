@@ -96,8 +96,8 @@ pub(super) enum Found<'t> {
     /// Nowhere, and this slot of its home line is free: what nearly every new
     /// key comes to.
     Free(LockedLine<'t>, usize),
-    /// Nowhere, and its home line is full, or was: its home line and the other.
-    Absent(LockedLine<'t>, LockedLine<'t>),
+    /// Nowhere, and its home line is full, or was.
+    Absent,
 }
 
 impl<const STATE: usize> Table<STATE> {
@@ -168,7 +168,7 @@ impl<const STATE: usize> Table<STATE> {
         match (Self::find(&home_line, home.tag), Self::find(&away_line, home.tag | AWAY)) {
             (Some(slot), _) => Found::Slot(home_line, slot),
             (None, Some(slot)) => Found::Slot(away_line, slot),
-            (None, None) => Found::Absent(home_line, away_line),
+            (None, None) => Found::Absent,
         }
     }
 
@@ -207,27 +207,17 @@ impl<const STATE: usize> Table<STATE> {
         Self::write(line, slot, state);
     }
 
-    /// Gives a key that was looked up this state, in its slot or in one that
-    /// is taken for it.
-    #[inline(always)]
+    /// Gives a key this state, in its slot or in one that is taken for it.
     pub(super) fn enter(
         &self,
-        found: &Found<'_>,
         home: Place,
         now: Micros,
         label: Option<Label<'_>>,
         state: [u64; STATE],
     ) -> Result<(), Full> {
-        let (line, slot) = match found {
-            Found::Slot(line, slot) => (line, *slot),
-            Found::Free(line, slot) => {
-                self.fill_slot(line, home, *slot, label, now, state);
-                return Ok(());
-            }
-            Found::Absent(home_line, away_line) => {
-                self.claim(Pair { home: home_line, away: away_line }, home, now, label)?
-            }
-        };
+        let (home_line, away_line) = self.lock_other(self.lock(home.line), home);
+        let pair = Pair { home: &home_line, away: &away_line };
+        let (line, slot) = self.locate(pair, home).map_or_else(|| self.claim(pair, home, now, label), Ok)?;
         Self::write(line, slot, state);
         Ok(())
     }

@@ -1,14 +1,15 @@
 //! A heap by itself: which keys make room, and what is remembered of those that were forgotten.
 
 use super::*;
-use crate::kernel::{Verb, Verdict};
+use smallvec::smallvec;
+
+use crate::kernel::{Verb, Verdict, decide};
 use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
-use crate::store::memory::MemoryStore;
-use crate::store::memory::single::Single;
+use crate::store::memory::shelf::{Held, Lock, Shelf};
+use crate::store::memory::step::{Placement, Step};
 use crate::store::{Check, Meter, MeterKernel};
-use crate::time::ManualClock;
 
 const HOUR: u64 = 3_600_000_000;
 
@@ -32,11 +33,35 @@ impl Heap {
     }
 
     fn ask(&self, verb: Verb, now: u64, fingerprint: u64) -> Verdict {
-        let builder = MemoryStore::builder().max_keys(1).overflow(Overflow::Refuse).clock(ManualClock::default());
-        let store = builder.build().expect("valid settings");
-        let (meter, key) = (meter(), Key::from("key"));
+        let (meter, key, now) = (meter(), Key::from("key"), Micros::new(now));
         let check = Check::new(&meter, &key, verb, 1).expect("a cost of one");
-        Single { store: &store, check, fingerprint, now: Micros::new(now) }.decide_on_heap(self, &kernel())
+        let mut bucket = self.lock(self.bucket(fingerprint));
+        if let Some(entry) = Heap::find(&mut bucket, fingerprint) {
+            let (verdict, changed) = decide(&*kernel(), entry.decoded(&kernel()), now, verb, 1);
+            if changed {
+                entry.renew(&kernel());
+            }
+            return verdict;
+        }
+        drop(bucket);
+        // As a round does it with a new key.
+        let number = self.bucket(fingerprint);
+        let mut held = Held { locks: smallvec![(0, number, Shelf::lock(self, number))] };
+        let placement = Placement::Unneeded;
+        let step = Step { check, fingerprint, label: None, shelf: 0, placement, is_loaded: true };
+        let claimed = if verb == Verb::Charge { self.claim(&mut held, &step, now) } else { Ok(()) };
+        if let Err(full) = claimed {
+            let retry_after = full.until.saturating_since(now);
+            return Verdict { degraded: true, retry_after, ..Verdict::default() };
+        }
+        let mut state = AnyState::Fresh;
+        let (verdict, changed) = decide(&*kernel(), &mut state, self.recall(now), verb, 1);
+        if let (true, Lock::Bucket(bucket)) = (changed, &mut held.locks[0].2) {
+            let entry = Heap::find(bucket, fingerprint).expect("it was claimed");
+            entry.set(&kernel(), state, Micros::ZERO);
+            entry.renew(&kernel());
+        }
+        verdict
     }
 
     fn count(&self, now: u64) -> usize {

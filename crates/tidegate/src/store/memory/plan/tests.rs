@@ -329,7 +329,9 @@ fn a_former_limit_that_is_over_counts_nothing_though_it_is_in_use() {
         let (own, old) = (Meter::new("own", own), Meter::new("old", old));
         let (store, key) = (roomy(&ManualClock::at(NOW)), Key::from("alice"));
         // Another process may still charge it.
-        [&own, &old].map(|meter| assert!(store.admits_now(charge(meter, &key)).is_ok_and(|admitted| admitted)));
+        [&own, &old]
+            .into_iter()
+            .for_each(|meter| assert!(store.admits_now(charge(meter, &key)).is_ok_and(|admitted| admitted)));
         let former = [crate::store::Former { meter: &old, until: NOW }];
         let (at, verdicts) = charge_all(&store, &[charge(&own, &key).with_former(&former)]);
         assert_eq!((at, verdicts[0].remaining), (Some(NOW), 3), "{own:?} after {old:?}");

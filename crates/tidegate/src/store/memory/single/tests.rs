@@ -9,7 +9,7 @@ use crate::limit::Limit;
 use crate::name::Name;
 use crate::request::Key;
 use crate::store::memory::Seeds;
-use crate::store::{ImmediateStore, Meter};
+use crate::store::{ImmediateStore, Meter, MeterState};
 use crate::time::ManualClock;
 
 const START: Micros = Micros::new(1_700_000_000_000_000);
@@ -124,8 +124,8 @@ fn no_refund_from_a_shared_state_that_the_key_did_not_use() {
             [(true, 1, false); 2],
             "{limit}"
         );
-        assert!(!all_pass(&store, &[charge(&meter, &user)]), "{limit}: used up, whatever strangers {verb:?}");
         assert_eq!(store.overflowed(), overflowed, "{limit}: no key needed room");
+        assert!(!all_pass(&store, &[charge(&meter, &user)]), "{limit}: used up, whatever strangers {verb:?}");
         // Who has used it may.
         assert!(all_pass(&store, &[ask(&meter, &user)]) && all_pass(&store, &[charge(&meter, &user)]), "{limit}");
     }
@@ -209,7 +209,8 @@ fn new_keys_are_refused_when_the_shared_states_are_full() {
         let other = meter("others", Limit::per_minute(count));
         let mut state = MeterState::Fresh;
         other.kernel().charge(&mut state, START, count);
-        store.shared().expect("the policy is to share").lock(&other, fingerprint).set(other.kernel(), state, START);
+        let mut shards = store.shared().expect("the policy is to share").lock([fingerprint]);
+        shards.state(&other, fingerprint).expect("it is locked").set(other.kernel(), state, START);
     }
     let other = meter("another limit", Limit::per_hour(2));
     let before = store.overflowed();

@@ -32,14 +32,14 @@ impl<const STATE: usize> Table<STATE> {
 
     fn put_words(&self, now: u64, fingerprint: u64, state: [u64; STATE], label: Option<Label<'_>>) -> Result<(), u64> {
         let (home, now) = (self.home(fingerprint), Micros::new(now));
-        self.enter(&self.look_up(home, now), home, now, label, state).map_err(|full| full.until.get())
+        self.enter(home, now, label, state).map_err(|full| full.until.get())
     }
 
     /// The state of a key, which is zero if it has none.
     fn state_of(&self, now: u64, fingerprint: u64) -> [u64; STATE] {
         match self.look_up(self.home(fingerprint), Micros::new(now)) {
             Found::Slot(line, slot) => Self::read(&line, slot),
-            Found::Free(..) | Found::Absent(..) => [0; STATE],
+            Found::Free(..) | Found::Absent => [0; STATE],
         }
     }
 
