@@ -12,7 +12,7 @@ mod told;
 use std::sync::LazyLock;
 
 use redis::{Cmd, Script, Value};
-use tidegate::kernel::{self, Charged, Kernel, LimitKernel, Style, Verb, Verdict};
+use tidegate::kernel::{self, Act, Charged, Kernel, LimitKernel, Style, Verb, Verdict};
 use tidegate::store::Kept;
 use tidegate::store::{Check, Purpose};
 use tidegate::{Limit, Micros};
@@ -529,7 +529,7 @@ impl Reply {
             LimitKernel::Log(log) => {
                 let verdict = self.read_log(&log, floor, state, answer.passes)?;
                 let [newest, _, unrecorded] = numbers(state?)?;
-                let is_carried_out = self.outcome == Outcome::CarriedOut && kernel::may_write(verb, check.cost());
+                let is_carried_out = self.outcome == Outcome::CarriedOut && Act::of(verb, check.cost()).writes();
                 let makes_debt = match verb {
                     Verb::Report => true,
                     Verb::Settle(charged) => check.cost() > charged.cost,

@@ -9,11 +9,13 @@
 //! far in the future that only a clock fault can explain it is
 //! [healed](Kernel::heal): it becomes the full state, now.
 
+mod act;
 mod bucket;
 mod divisor;
 mod log;
 mod window;
 
+pub use act::{Act, Charged, Verb};
 pub use bucket::{Bucket, BucketState};
 pub use log::{Log, LogState};
 pub use window::{Style, Window, WindowState};
@@ -244,87 +246,6 @@ pub struct Reading {
     pub reset_after: Micros,
 }
 
-/// What a check does to the state.
-///
-/// ```
-/// use tidegate::kernel::Verb;
-/// use tidegate::{Limit, Limiter};
-///
-/// # async fn run() -> Result<(), tidegate::CheckError> {
-/// let limiter = Limiter::new(Limit::per_hour(10));
-/// let decision = limiter.decide_async(Verb::Charge, "alice").await?;
-/// # let _ = decision;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verb {
-    /// Takes the cost if it may pass.
-    Charge,
-    /// Asks whether it may, and takes nothing.
-    Peek,
-    /// Takes the cost, which has been spent already, even if that makes debt.
-    Report,
-    /// Gives the cost back.
-    Refund,
-    /// Forgets all that was charged.
-    Reset,
-    /// Makes a charge cost as much as this check: gives back what it took too much, and
-    /// [reports](Verb::Report) what it took too little. With the id of a request, the charge
-    /// is that request's, and what is said of it here does not count.
-    Settle(Charged),
-    /// Makes a charge count from now on, if all of it is still there. With the id of a
-    /// request, the charge is that request's.
-    Renew(Charged),
-}
-
-/// A charge that was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Charged {
-    /// When it counts as made: by the state's own time, which may be [ahead](Kernel::ahead).
-    pub at: Micros,
-    /// Of how much.
-    pub cost: u64,
-}
-
-impl Verb {
-    /// To settle by the id of a request: what was charged is for the store to know.
-    pub const SETTLE: Verb = Verb::Settle(Charged { at: Micros::ZERO, cost: 0 });
-    /// To renew by the id of a request.
-    pub const RENEW: Verb = Verb::Renew(Charged { at: Micros::ZERO, cost: 0 });
-
-    /// Whether it is not asked again if the policy changed meanwhile: what was given back
-    /// cannot be given back again, and what was reported counts on beside the limit in force.
-    pub(crate) fn is_final(self) -> bool {
-        matches!(self, Verb::Report | Verb::Refund | Verb::Settle(_) | Verb::Renew(_))
-    }
-
-    /// Whether it may add to what is used.
-    pub(crate) fn may_add(self, cost: u64) -> bool {
-        match self {
-            Verb::Charge | Verb::Report => true,
-            Verb::Settle(charged) => cost > charged.cost,
-            Verb::Peek | Verb::Refund | Verb::Reset | Verb::Renew(_) => false,
-        }
-    }
-
-    /// Whether it may give back, so that another request need not wait any longer.
-    pub(crate) fn may_give_back(self) -> bool {
-        matches!(self, Verb::Refund | Verb::Reset | Verb::Settle(_))
-    }
-
-    /// Whether a check that does not pass keeps its slice from being carried out.
-    ///
-    /// ```
-    /// use tidegate::kernel::Verb;
-    ///
-    /// assert!(Verb::Charge.can_refuse() && !Verb::Report.can_refuse());
-    /// ```
-    pub fn can_refuse(self) -> bool {
-        matches!(self, Verb::Charge | Verb::Renew(_))
-    }
-}
-
 /// The answer of one limit to one check.
 ///
 /// ```
@@ -414,25 +335,6 @@ pub(crate) const EXACT: u64 = 1 << 53;
 /// future: more than clocks of two cores or a thread's pause may differ by.
 pub(crate) const MIN_GRACE: u64 = 1_000_000;
 
-/// Whether a check of this verb and cost can change a state at all.
-///
-/// ```
-/// use tidegate::kernel::{Verb, may_write};
-///
-/// assert!(may_write(Verb::Charge, 1) && !may_write(Verb::Charge, 0) && !may_write(Verb::Peek, 1));
-/// ```
-#[must_use]
-#[inline(always)]
-pub fn may_write(verb: Verb, cost: u64) -> bool {
-    match verb {
-        Verb::Charge | Verb::Report | Verb::Refund => cost > 0,
-        Verb::Peek => false,
-        Verb::Reset => true,
-        Verb::Settle(charged) => charged.cost != cost,
-        Verb::Renew(charged) => charged.cost > 0,
-    }
-}
-
 /// Decides one check on one state, and says whether the state has changed.
 ///
 /// This is the whole of what a store does between its read and its write; a
@@ -457,15 +359,15 @@ pub fn decide<K: Kernel + ?Sized>(
     verb: Verb,
     cost: u64,
 ) -> (Verdict, bool) {
+    let act = Act::of(verb, cost);
     let Some(mut full) = kernel.heal(state, now) else {
-        return decide_healed(kernel, state, now, verb, cost);
+        return decide_healed(kernel, state, now, act);
     };
-    let (verdict, _) = decide_healed(kernel, &mut full, now, verb, cost);
-    let writes = may_write(verb, cost);
-    if writes {
+    let (verdict, _) = decide_healed(kernel, &mut full, now, act);
+    if act.writes() {
         *state = full;
     }
-    (verdict, writes)
+    (verdict, act.writes())
 }
 
 /// [`decide`] on a state that needs no healing.
@@ -474,10 +376,9 @@ pub(crate) fn decide_healed<K: Kernel + ?Sized>(
     kernel: &K,
     state: &mut K::State,
     now: Micros,
-    verb: Verb,
-    cost: u64,
+    act: Act,
 ) -> (Verdict, bool) {
-    if verb == Verb::Charge && cost > 0 {
+    if let Act::Take { cost } = act {
         let (admission, reading) = kernel.take(state, now, cost);
         let mut verdict = Verdict::new(admission, reading);
         if verdict.allowed {
@@ -485,25 +386,31 @@ pub(crate) fn decide_healed<K: Kernel + ?Sized>(
         }
         return (verdict, verdict.allowed);
     }
-    let admission = admit(kernel, state, now, verb, cost);
+    let admission = admit(kernel, state, now, act);
     let mut verdict = Verdict::new(admission, kernel.read(state, now));
-    if verdict.allowed && may_write(verb, cost) {
-        let unrecorded = apply(kernel, state, now, verb, cost).unwrap_or(0);
-        let ahead = if verb.can_refuse() { kernel.ahead(state, now) } else { Micros::ZERO };
+    let writes = verdict.allowed && act.writes();
+    if writes {
+        let unrecorded = apply(kernel, state, now, act);
+        let ahead = if act.charges() { kernel.ahead(state, now) } else { Micros::ZERO };
         verdict = Verdict { unrecorded, ahead, ..Verdict::new(admission, kernel.read(state, now)) };
     }
-    (verdict, verdict.allowed && may_write(verb, cost))
+    (verdict, writes)
 }
 
-/// Whether a check passes. Of a charge that cannot be renewed there is nothing to wait for.
+/// Whether an act may happen. Of a charge that cannot be prolonged there is nothing to wait for.
 #[inline(always)]
-pub(crate) fn admit<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micros, verb: Verb, cost: u64) -> Admission {
-    match verb {
-        Verb::Charge | Verb::Peek => kernel.admit(state, now, cost),
-        Verb::Renew(charged) if charged.cost > 0 && !kernel.is_there(state, now, charged) => {
+pub(crate) fn admit<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micros, act: Act) -> Admission {
+    match act {
+        Act::Look { cost } | Act::Take { cost } => kernel.admit(state, now, cost),
+        Act::Prolong { charged } if !kernel.is_there(state, now, charged) => {
             Admission::Wait { retry_after: Micros::ZERO }
         }
-        Verb::Renew(_) | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) => Admission::PASS,
+        Act::Prolong { .. }
+        | Act::Nothing
+        | Act::Force { .. }
+        | Act::GiveBack { .. }
+        | Act::Correct { .. }
+        | Act::Clear => Admission::PASS,
     }
 }
 
@@ -512,36 +419,22 @@ pub(crate) fn admit<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micro
 pub fn withhold<K: Kernel + ?Sized>(kernel: &K, state: &K::State, now: Micros, verb: Verb, cost: u64) -> Verdict {
     let healed = kernel.heal(state, now);
     let state = healed.as_ref().unwrap_or(state);
-    Verdict::new(admit(kernel, state, now, verb, cost), kernel.read(state, now))
+    Verdict::new(admit(kernel, state, now, Act::of(verb, cost)), kernel.read(state, now))
 }
 
-/// Carries an admitted check out on the state, and says what of a report was not
-/// recorded; `None` if there was nothing to carry out.
+/// Does to the state what was admitted, and says what was not recorded.
 #[inline(always)]
-pub(crate) fn apply<K: Kernel + ?Sized>(
-    kernel: &K,
-    state: &mut K::State,
-    now: Micros,
-    verb: Verb,
-    cost: u64,
-) -> Option<u64> {
-    match verb {
-        Verb::Charge if cost > 0 => {
-            kernel.charge(state, now, cost);
-        }
-        Verb::Report if cost > 0 => return Some(kernel.report(state, now, cost)),
-        Verb::Refund if cost > 0 => kernel.refund(state, now, cost),
-        Verb::Reset => *state = K::State::default(),
-        Verb::Settle(Charged { cost: charged, .. }) if cost > charged => {
-            return Some(kernel.report(state, now, cost - charged));
-        }
-        Verb::Settle(charged) if cost < charged.cost => {
-            kernel.undo(state, now, charged, cost);
-        }
-        Verb::Renew(charged) if charged.cost > 0 => kernel.renew(state, now, charged),
-        Verb::Charge | Verb::Report | Verb::Refund | Verb::Peek | Verb::Settle(_) | Verb::Renew(_) => return None,
+pub(crate) fn apply<K: Kernel + ?Sized>(kernel: &K, state: &mut K::State, now: Micros, act: Act) -> u64 {
+    match act {
+        Act::Nothing | Act::Look { .. } => {}
+        Act::Take { cost } => _ = kernel.charge(state, now, cost),
+        Act::Force { cost } => return kernel.report(state, now, cost),
+        Act::GiveBack { cost } => kernel.refund(state, now, cost),
+        Act::Correct { charged, kept } => _ = kernel.undo(state, now, charged, kept),
+        Act::Prolong { charged } => kernel.renew(state, now, charged),
+        Act::Clear => *state = K::State::default(),
     }
-    Some(0)
+    0
 }
 
 #[cfg(test)]

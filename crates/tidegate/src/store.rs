@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use crate::request::{Purpose, RequestId};
 pub use crate::time::Sleep;
-pub use crossed::{Marks, is_marked, unmarks};
+pub use crossed::{Marks, is_marked};
 pub use demand::{Demand, refund_charges};
 pub(crate) use erased::{AnyState, HeapKernel};
 pub use error::{CheckError, StoreError};
@@ -46,7 +46,7 @@ use smallvec::SmallVec;
 
 use crate::blocking;
 use crate::decision::Decision;
-use crate::kernel::{Charged, Verb, Verdict};
+use crate::kernel::{Act, Charged, Verb, Verdict};
 use crate::limit::Limit;
 use crate::request::Key;
 use crate::time::{Clock, Micros};
@@ -227,10 +227,17 @@ impl<'a> Check<'a> {
         Check::capped(meter, key, Verb::Peek, 0)
     }
 
+    /// What it does to the state.
+    #[must_use]
+    #[inline(always)]
+    pub fn act(&self) -> Act {
+        Act::of(self.verb, self.cost)
+    }
+
     /// Whether this takes anything if it passes.
     #[inline]
     pub(crate) fn is_charge(&self) -> bool {
-        self.verb == Verb::Charge && self.cost > 0
+        matches!(self.act(), Act::Take { .. })
     }
 
     /// The same check, to be carried out whatever came before.
@@ -384,7 +391,7 @@ pub fn remembered_for(id: &RequestId<'_>, checks: &[Check<'_>], usually: Duratio
 /// - Verdicts are those of [`Slice::decide`], field
 ///   by field, and which thresholds of its meter a check [crossed](Meter::crossed): each
 ///   once, and where it [needs marks](Meter::needs_marks) not again while the mark is [in
-///   force](is_marked); a check that [gives back](unmarks) removes the marks of those above
+///   force](is_marked); a check that [gives back](crate::kernel::Act::gives_back) removes the marks of those above
 ///   what is used then. `conformance!` of `tidegate-testkit` checks it.
 pub trait Store: Send + Sync + 'static {
     /// Decides all of `checks`, or charges none of them.

@@ -4,8 +4,8 @@
 //! is about, and where the marks are. In a fixed window there is nothing to remember, and
 //! the reply to the check is enough.
 
-use tidegate::kernel::{self, LimitKernel, Style, Verb, Verdict};
-use tidegate::store::{Check, Meter, unmarks};
+use tidegate::kernel::{Act, LimitKernel, Style, Verb, Verdict};
+use tidegate::store::{Check, Meter};
 
 use super::{Call, Outcome, Reply, Step, Task, double, pack};
 use crate::key::told_key;
@@ -25,7 +25,7 @@ pub struct Tell<'a> {
 impl<'a> Tell<'a> {
     /// The step for a check that may cross thresholds, or leave them to be crossed again.
     pub fn step(check: &Check<'a>, of: usize, prefix: &str, state_key: &[u8]) -> Option<Step<'a>> {
-        let writes = check.is_correction() || kernel::may_write(check.verb(), check.cost());
+        let writes = check.is_correction() || check.act().writes();
         let meter = check.meter();
         if !writes || !meter.needs_marks() {
             return None;
@@ -71,7 +71,7 @@ impl<'a> Step<'a> {
     #[must_use]
     pub(crate) fn decided(mut self, used: [u64; 2], verb: Verb, cost: u64) -> Step<'a> {
         if let Task::Tell(tell) = &mut self.task {
-            tell.decided = Some((used, unmarks(verb, cost)));
+            tell.decided = Some((used, Act::of(verb, cost).gives_back()));
         }
         self
     }

@@ -9,7 +9,7 @@
 use super::Check;
 use super::meter::Meter;
 use crate::algorithm::Algorithm;
-use crate::kernel::{Verb, Verdict};
+use crate::kernel::Verdict;
 use crate::limit::Limit;
 use crate::time::Micros;
 
@@ -113,25 +113,6 @@ pub fn is_marked(until: Micros, now: Micros, lasts: Micros) -> bool {
     now < until && until.saturating_since(now) <= lasts.saturating_add(lasts)
 }
 
-/// Whether a check that is carried out gives back, so that a threshold above what is used
-/// then can be told again.
-///
-/// ```
-/// use tidegate::kernel::Verb;
-/// use tidegate::store::unmarks;
-///
-/// assert!(unmarks(Verb::Refund, 1) && !unmarks(Verb::Charge, 1));
-/// ```
-#[must_use]
-pub fn unmarks(verb: Verb, cost: u64) -> bool {
-    match verb {
-        Verb::Refund => cost > 0,
-        Verb::Reset => true,
-        Verb::Settle(charged) => cost < charged.cost,
-        Verb::Charge | Verb::Peek | Verb::Report | Verb::Renew(_) => false,
-    }
-}
-
 /// Which thresholds of a state were told, and until when: for stores that keep them beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -144,7 +125,7 @@ impl Marks {
     /// the marks of those above what is used then.
     pub(crate) fn tell(&mut self, check: &Check<'_>, used: u64, crossed: u8, now: Micros) -> u8 {
         let meter = check.meter();
-        let unmarked = if unmarks(check.verb(), check.cost()) { !meter.reached(used) } else { 0 };
+        let unmarked = if check.act().gives_back() { !meter.reached(used) } else { 0 };
         let mut told = 0;
         for (index, percent) in meter.thresholds().percents().iter().enumerate() {
             let bit = 1 << index;

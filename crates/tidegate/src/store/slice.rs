@@ -17,7 +17,7 @@ use super::error::StoreError;
 use super::meter_kernel::{MeterKernel, MeterState};
 use super::{Check, Meter};
 use crate::algorithm::Algorithm;
-use crate::kernel::{self, Admission, Kernel, Verb, Verdict, may_write};
+use crate::kernel::{self, Act, Admission, Kernel, Verb, Verdict};
 use crate::request::Key;
 use crate::time::Micros;
 
@@ -315,16 +315,16 @@ impl<'a> Part<'a> {
         self.kernel().forget_at(self.view())
     }
 
-    fn apply(&mut self, at: Micros, verb: Verb, cost: u64) -> Option<u64> {
+    fn apply(&mut self, at: Micros, act: Act) -> Option<u64> {
         // What gives back leaves no state where there was none.
-        if verb.may_add(cost) && may_write(verb, cost) {
+        if act.adds() {
             self.state = self.seen.take().unwrap_or_else(|| std::mem::take(&mut self.state));
         }
-        let applied = kernel::apply(self.meter.kernel(), &mut self.state, at, verb, cost);
-        if applied.is_some() {
+        act.writes().then(|| {
+            let unrecorded = kernel::apply(self.meter.kernel(), &mut self.state, at, act);
             self.note_change();
-        }
-        applied
+            unrecorded
+        })
     }
 
     fn note_change(&mut self) {
@@ -339,16 +339,16 @@ impl Cell<'_> {
             self.admission = if allowed { Admission::PASS } else { Admission::Wait { retry_after } };
             return;
         }
-        let (verb, cost) = (self.check.verb(), self.check.cost());
+        let act = self.check.act();
         let places = || std::iter::once(own).chain(self.former.iter().copied());
         self.at = places().map(|place| parts[place].at).fold(now, Micros::max);
         for place in places() {
-            parts[place].heal(self.at, may_write(verb, cost));
+            parts[place].heal(self.at, act.writes());
         }
         self.inherit_age(own, parts);
-        self.admission = match verb {
-            Verb::Charge | Verb::Peek => self.admit(own, parts, cost),
-            Verb::Renew(charged) if charged.cost > 0 => {
+        self.admission = match act {
+            Act::Look { cost } | Act::Take { cost } => self.admit(own, parts, cost),
+            Act::Prolong { charged } => {
                 // A former limit is forgotten one day: what is renewed there has to end before.
                 let lasts = |part: &Part<'_>| self.at.saturating_add(part.meter.period()) <= part.until;
                 let is_there = self
@@ -357,14 +357,16 @@ impl Cell<'_> {
                     .is_some_and(|part| part.kernel().is_there(part.view(), self.at, charged) && lasts(part));
                 if is_there { Admission::PASS } else { Admission::Wait { retry_after: Micros::ZERO } }
             }
-            Verb::Renew(_) | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) => Admission::PASS,
+            Act::Nothing | Act::Force { .. } | Act::GiveBack { .. } | Act::Correct { .. } | Act::Clear => {
+                Admission::PASS
+            }
         };
     }
 
     /// A key that is new to a limit with a warm-up may be known to the limit that this one replaced.
     fn inherit_age(&self, own: usize, parts: &mut [Part<'_>]) {
         let is_new = parts[own].matters_until() <= self.at;
-        let is_reset = self.check.verb() == Verb::Reset;
+        let is_reset = self.check.act() == Act::Clear;
         if self.former.is_empty() || parts[own].meter.warm_up().is_none() || !is_new || is_reset {
             return;
         }
@@ -429,7 +431,7 @@ impl Cell<'_> {
             self.verdict = given;
             return;
         }
-        let (meter, verb, at) = (self.check.meter(), self.check.verb(), self.at);
+        let (meter, at) = (self.check.meter(), self.at);
         let is_told = !meter.thresholds().is_empty();
         let used = |cell: &Self, parts: &[Part<'_>]| parts[own].used(at).saturating_add(cell.beside(parts, at));
         self.used = [if is_told { used(self, parts) } else { 0 }; 2];
@@ -439,8 +441,8 @@ impl Cell<'_> {
             self.used[1] = used(self, parts);
         }
         let part = &parts[self.corrected.unwrap_or(own)];
-        let ahead =
-            if applied.is_some() && verb.can_refuse() { part.kernel().ahead(&part.state, at) } else { Micros::ZERO };
+        let is_charged = applied.is_some() && self.check.act().charges();
+        let ahead = if is_charged { part.kernel().ahead(&part.state, at) } else { Micros::ZERO };
         let mut reading = meter.kernel().read(parts[own].view(), at);
         for former in self.former.iter().map(|place| &parts[*place]) {
             reading.remaining = reading.remaining.saturating_sub(former.used(at));
@@ -451,42 +453,41 @@ impl Cell<'_> {
         self.verdict = seen_from(now, at, verdict);
     }
 
-    /// Does to the states what the verb says; returns what a report could not record, if anything was done.
+    /// Carries the act out; returns what could not be recorded, if anything was done.
     fn apply(&self, own: usize, parts: &mut [Part<'_>]) -> Option<u64> {
-        let (verb, cost, at) = (self.check.verb(), self.check.cost(), self.at);
-        match verb {
-            // What was used beyond the charge is used now, and of the limit in force.
-            Verb::Settle(charged) if cost > charged.cost => parts[own].apply(at, verb, cost),
-            Verb::Settle(_) | Verb::Renew(_) => {
-                let part = parts.get_mut(self.corrected?).filter(|part| part.is_own)?;
-                part.apply(at, verb, cost)
+        let (act, at) = (self.check.act(), self.at);
+        match act {
+            Act::Nothing | Act::Look { .. } => None,
+            // What was used beyond a charge is used now, and of the limit in force.
+            Act::Take { .. } | Act::Force { .. } => parts[own].apply(at, act),
+            Act::Correct { .. } | Act::Prolong { .. } => {
+                parts.get_mut(self.corrected?).filter(|part| part.is_own)?.apply(at, act)
             }
-            Verb::Refund => {
+            Act::GiveBack { cost } => {
                 let mut left = cost.saturating_sub(if self.former.is_empty() { cost } else { parts[own].used(at) });
-                let applied = parts[own].apply(at, verb, cost);
+                let applied = parts[own].apply(at, act);
                 for place in &self.former {
                     let used = parts[*place].used(at);
-                    self.change_former(own, &mut parts[*place], left);
+                    self.change_former(own, &mut parts[*place], Act::of(Verb::Refund, left));
                     left = left.saturating_sub(used);
                 }
                 applied
             }
-            Verb::Reset => {
+            Act::Clear => {
                 for place in &self.former {
-                    self.change_former(own, &mut parts[*place], cost);
+                    self.change_former(own, &mut parts[*place], act);
                 }
-                parts[own].apply(at, verb, cost)
+                parts[own].apply(at, act)
             }
-            Verb::Charge | Verb::Report | Verb::Peek => parts[own].apply(at, verb, cost),
         }
     }
 }
 
 impl Cell<'_> {
-    /// Does to the state of a former limit what the verb says, if that is this check's to do.
-    fn change_former(&self, own: usize, part: &mut Part<'_>, cost: u64) {
+    /// Changes the state of a former limit, if that is this check's to do.
+    fn change_former(&self, own: usize, part: &mut Part<'_>, act: Act) {
         if part.is_own && part.of == own {
-            part.apply(self.at, self.check.verb(), cost);
+            part.apply(self.at, act);
         }
     }
 }

@@ -9,17 +9,49 @@ use super::store::EmbeddedStore;
 
 const START: u64 = 1_700_000_003_123_457;
 
-const LIMITS: [&str; 9] = [
-    "5/s",
-    "1009/997ms burst 6",
-    "leaky 3/s queue 5",
-    "fixed 6/s",
-    "fixed 7/2s from-first",
-    "sliding 6/s",
-    "sliding-log 5/s",
-    "in-flight 4 for 1s",
-    "9/hour in Asia/Kolkata",
-];
+/// Limits that are changed into each other, and requests that matter to them.
+struct Story {
+    limits: &'static [&'static str],
+    pauses: [u64; 5],
+    most_cost: u64,
+    ids_last_ms: u32,
+}
+
+const SHORT: Story = Story {
+    limits: &[
+        "5/s",
+        "1009/997ms burst 6",
+        "leaky 3/s queue 5",
+        "fixed 6/s",
+        "fixed 7/2s from-first",
+        "sliding 6/s",
+        "sliding-log 5/s",
+        "in-flight 4 for 1s",
+        "9/hour in Asia/Kolkata",
+    ],
+    pauses: [0, 1, 40_000, 200_000, 900_000],
+    most_cost: 4,
+    ids_last_ms: 86_400_000,
+};
+
+/// Of limits whose time is counted in coarser units than microseconds, so that all numbers stay exact.
+const LONG: Story = Story {
+    limits: &[
+        "100003/400d burst 30000",
+        "30011/365d",
+        "leaky 100003/400d queue 30000",
+        "fixed 30000/365d",
+        "fixed 30011/90d from-first",
+        "sliding 30000/365d",
+        "sliding 40009/90d",
+        "sliding-log 30000/90d",
+    ],
+    pauses: [0, 1, 3_600_000_000, 20 * DAY, 80 * DAY],
+    most_cost: 20_000,
+    ids_last_ms: 40 * 86_400_000,
+};
+
+const DAY: u64 = 86_400_000_000;
 
 /// Two stores and what was reserved in them.
 struct Pair {
@@ -27,14 +59,15 @@ struct Pair {
     memory: MemoryStore,
     clocks: [ManualClock; 2],
     random: Random,
+    story: &'static Story,
     reserved: Vec<(String, u64)>,
 }
 
 impl Pair {
-    fn new(seed: u64) -> Pair {
+    fn new(seed: u64, story: &'static Story) -> Pair {
         let ((script, clock), here) = (EmbeddedStore::manual(), ManualClock::default());
         let memory = MemoryStore::builder().clock(here.clone()).build().expect("valid settings");
-        Pair { script, memory, clocks: [clock, here], random: Random::new(seed), reserved: Vec::new() }
+        Pair { script, memory, clocks: [clock, here], random: Random::new(seed), story, reserved: Vec::new() }
     }
 
     fn decide(&self, check: Check<'_>) -> Verdict {
@@ -49,7 +82,7 @@ impl Pair {
     fn step(&mut self, meter: &Meter, former: &[Former<'_>]) {
         let key = Key::from("alice");
         let check = |verb, cost| Check::new(meter, &key, verb, cost).expect("a small cost").with_former(former);
-        let cost = self.random.within(0..=4);
+        let cost = self.random.within(0..=self.story.most_cost.min(meter.largest_cost()));
         match self.random.within(0..=13) {
             0 => _ = self.decide(check(Verb::Refund, cost)),
             1 => _ = self.decide(check(Verb::Report, cost)),
@@ -57,7 +90,7 @@ impl Pair {
             3 | 4 => _ = self.decide(check(Verb::Peek, cost)),
             5 | 6 => {
                 let text = format!("r{}", self.reserved.len());
-                let id = RequestId { lasts_ms: 86_400_000, ..RequestId::once(&text, 1) };
+                let id = RequestId { lasts_ms: self.story.ids_last_ms, ..RequestId::once(&text, 1) };
                 if self.decide(check(Verb::Charge, cost).with_id(&id)).allowed {
                     self.reserved.push((text, cost));
                 }
@@ -67,8 +100,8 @@ impl Pair {
                 let (text, cost) = self.reserved[place].clone();
                 let renews = self.random.percent(50);
                 let purpose = if renews { Purpose::Renew } else { Purpose::Settle };
-                let id = RequestId { lasts_ms: 86_400_000, purpose, ..RequestId::once(&text, 1) };
-                let actual = self.random.within(0..=cost + 2);
+                let id = RequestId { lasts_ms: self.story.ids_last_ms, purpose, ..RequestId::once(&text, 1) };
+                let actual = self.random.within(0..=cost + self.story.most_cost / 2);
                 let verb = if renews { check(Verb::RENEW, 0) } else { check(Verb::SETTLE, actual) };
                 let _ = self.decide(verb.with_id(&id));
             }
@@ -77,18 +110,23 @@ impl Pair {
     }
 }
 
-/// So many stories of a key whose limit is changed again and again.
+/// So many keys whose limits are changed again and again.
 pub(super) fn play(seeds: u64) {
     for seed in 0..seeds {
-        let mut pair = Pair::new(seed);
-        let meters = LIMITS.map(|words| {
-            let meter = Meter::new("rule", words.parse::<Limit>().expect("a limit"));
-            if seed % 3 == 0 { meter.notify(Thresholds::new([50, 100]).expect("two thresholds")) } else { meter }
-        });
-        let any = |random: &mut Random| random.within(0..=LIMITS.len() as u64 - 1) as usize;
+        let story = if seed % 2 == 0 { &SHORT } else { &LONG };
+        let mut pair = Pair::new(seed, story);
+        let meters: Vec<Meter> = story
+            .limits
+            .iter()
+            .map(|words| {
+                let meter = Meter::new("rule", words.parse::<Limit>().expect("a limit"));
+                if seed % 3 == 0 { meter.notify(Thresholds::new([50, 100]).expect("two thresholds")) } else { meter }
+            })
+            .collect();
+        let any = |random: &mut Random| random.within(0..=meters.len() as u64 - 1) as usize;
         let (mut now, mut current, mut history) = (START, any(&mut pair.random), Vec::<(usize, u64)>::new());
         for _ in 0..60 {
-            now += pair.random.choose(&[0, 1, 40_000, 200_000, 900_000]);
+            now += pair.random.choose(&story.pauses);
             pair.clocks.iter().for_each(|clock| clock.set(Micros::new(now)));
             if pair.random.percent(12) {
                 let next = any(&mut pair.random);
@@ -110,5 +148,5 @@ pub(super) fn play(seeds: u64) {
 
 #[test]
 pub(super) fn former_limits_count_as_in_memory() {
-    play(300);
+    play(600);
 }

@@ -177,10 +177,12 @@ fn each_verb_changes_only_what_it_may() {
     assert_eq!(which(Verb::can_refuse), [true, false, false, false, false, false, true]);
     assert_eq!(which(Verb::is_final), [false, false, true, true, false, true, true]);
     assert_eq!(which(Verb::may_give_back), [false, false, false, true, true, true, false]);
-    assert_eq!(all.map(|verb| verb.may_add(2)), [true, false, true, false, false, false, false]);
-    assert_eq!(
-        [1, 2, 3].map(|cost| (settle.may_add(cost), may_write(settle, cost))),
-        [(false, true), (false, false), (true, true)]
-    );
-    assert!(may_write(renew, 0) && !may_write(Verb::RENEW, 0));
+    let acts = |cost: u64| all.map(|verb| Act::of(verb, cost));
+    assert_eq!(acts(2).map(Act::adds), [true, false, true, false, false, false, false]);
+    assert_eq!(acts(1).map(Act::gives_back), [false, false, false, true, true, true, false]);
+    assert_eq!(acts(2).map(Act::writes), [true, false, true, true, true, false, true]);
+    assert_eq!(acts(0).map(Act::writes), [false, false, false, false, true, true, true]);
+    assert_eq!(acts(2).map(Act::charges), [true, false, false, false, false, false, true]);
+    assert_eq!([1, 3].map(|cost| Act::of(settle, cost).adds()), [false, true]);
+    assert_eq!(Act::of(Verb::RENEW, 0), Act::Nothing);
 }

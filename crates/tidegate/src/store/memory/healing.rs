@@ -1,7 +1,7 @@
 //! Where a state that was loaded for a decision is healed.
 
 use super::MemoryStore;
-use crate::kernel::{Kernel, may_write};
+use crate::kernel::Kernel;
 use crate::store::Check;
 use crate::time::Micros;
 
@@ -43,7 +43,7 @@ impl MemoryStore {
     {
         let at = self.clock.now().max(at);
         match kernel.heal(state, at) {
-            Some(full) if may_write(check.verb(), check.cost()) => {
+            Some(full) if check.act().writes() => {
                 *state = full;
                 Healed { at, seen: None, changed: true }
             }

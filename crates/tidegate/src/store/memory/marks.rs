@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 
 use super::MemoryStore;
 use super::step::Step;
-use crate::store::{Meter, is_marked, unmarks};
+use crate::store::{Meter, is_marked};
 use crate::sync::{Mutex, lock};
 use crate::time::Micros;
 
@@ -64,7 +64,7 @@ impl MemoryStore {
     /// Of the thresholds that a check crossed, those that are to be told now. The state is still locked.
     pub(super) fn crossed(&self, step: &Step<'_>, used_after: u64, crossed: u8, now: Micros) -> u8 {
         let (check, meter) = (&step.check, step.check.meter());
-        let unmarks = unmarks(check.verb(), check.cost());
+        let unmarks = check.act().gives_back();
         if !meter.needs_marks() || (crossed == 0 && !unmarks) {
             return crossed;
         }

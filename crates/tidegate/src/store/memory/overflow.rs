@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::MemoryStore;
-use crate::kernel::{Kernel, Verb, Verdict};
+use crate::kernel::{Act, Kernel, Verdict};
 use crate::store::{Check, Meter, MeterKernel, MeterState};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::time::Micros;
@@ -51,7 +51,7 @@ impl MemoryStore {
     ) -> Result<SharedState<'s>, Full> {
         self.overflowed.fetch_add(1, Ordering::Relaxed);
         let mut shared = shared.ok_or(full)?;
-        let may_change = check.verb().may_add(check.cost()) || shared.is_surely_used();
+        let may_change = check.act().adds() || shared.is_surely_used();
         shared.make_room(at)?;
         if may_change { Ok(shared) } else { Err(full) }
     }
@@ -60,10 +60,10 @@ impl MemoryStore {
     /// of a report is recorded, and it is not refused.
     #[cold]
     pub(super) fn without_room(&self, check: Check<'_>, full: Full, now: Micros) -> Verdict {
-        let unrecorded = match check.verb() {
-            Verb::Report => Some(check.cost()),
-            Verb::Settle(charged) => Some(check.cost().saturating_sub(charged.cost)),
-            Verb::Charge | Verb::Peek | Verb::Refund | Verb::Reset | Verb::Renew(_) => None,
+        let unrecorded = match check.act() {
+            Act::Force { cost } => Some(cost),
+            Act::Correct { .. } | Act::Nothing => Some(0),
+            Act::Look { .. } | Act::Take { .. } | Act::GiveBack { .. } | Act::Prolong { .. } | Act::Clear => None,
         };
         let allowed = unrecorded.is_some() || self.overflow == Overflow::Allow;
         let left = check.meter().capacity().saturating_sub(check.meter().floor());
@@ -93,7 +93,7 @@ impl MemoryStore {
     #[inline]
     pub(super) fn takes_room(&self, check: Check<'_>, fingerprint: u64, at: Micros) -> bool {
         let is_shared = || self.shared.get().is_some_and(|shared| shared.is_used_by(check.meter(), fingerprint, at));
-        check.verb().may_add(check.cost()) || is_shared()
+        check.act().adds() || is_shared()
     }
 }
 
@@ -277,7 +277,7 @@ impl SharedState<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::kernel::{BucketState, Charged};
+    use crate::kernel::{BucketState, Charged, Verb};
     use crate::limit::Limit;
     use crate::name::Name;
     use crate::request::Key;

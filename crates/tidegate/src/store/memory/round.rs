@@ -12,7 +12,7 @@ use super::MemoryStore;
 use super::overflow::LockedShards;
 use super::shelf::Held;
 use super::step::{Placement, Step};
-use crate::kernel::{self, Kernel, Verb, Verdict};
+use crate::kernel::{Kernel, Verb, Verdict};
 use crate::store::{Check, Part, Slice, StoreError};
 use crate::time::Micros;
 
@@ -107,7 +107,7 @@ impl MemoryStore {
         if shelf.has(held, step) {
             return Placement::Own;
         }
-        if !kernel::may_write(step.check.verb(), step.check.cost()) {
+        if !step.check.act().writes() {
             return Placement::Unneeded;
         }
         if !self.takes_room(step.check, step.fingerprint, now) {

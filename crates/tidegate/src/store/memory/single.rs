@@ -12,7 +12,7 @@ use super::line_lock::LockedLine;
 use super::pack::Pack;
 use super::plan::simple_bucket;
 use super::table::{Approach, Found, Table};
-use crate::kernel::{self, Bucket, BucketState, Kernel, Verdict};
+use crate::kernel::{self, Act, Bucket, BucketState, Kernel, Verdict};
 use crate::store::{Check, HeapKernel, MeterKernel, seen_from};
 use crate::time::Micros;
 
@@ -61,7 +61,7 @@ impl MemoryStore {
             // would hold it up if it were read first.
             let approach = self.narrow.approach(fingerprint);
             let now = self.clock.now();
-            self.charge_narrow::<false, T>(bucket, check, fingerprint, approach, now, told);
+            self.charge_narrow(bucket, check, fingerprint, approach, now, told);
             return now;
         }
         self.prefetch(check, fingerprint);
@@ -76,17 +76,18 @@ impl MemoryStore {
     /// state is the first there.
     #[inline(always)]
     pub(super) fn admits_without_key(&self, check: Check<'_>) -> bool {
-        let mut admitted = false;
-        match simple_bucket(&check) {
-            Some(bucket) => {
-                let fingerprint = self.fingerprint(check);
-                let approach = self.narrow.reach(fingerprint);
-                let now = self.clock.now();
-                self.charge_narrow::<true, bool>(bucket, check, fingerprint, approach, now, &mut admitted);
-            }
-            None => _ = self.decide_one(check, &mut admitted),
+        let Some(bucket) = simple_bucket(&check) else {
+            let mut admitted = false;
+            self.decide_one(check, &mut admitted);
+            return admitted;
+        };
+        let fingerprint = self.fingerprint(check);
+        let approach = self.narrow.reach(fingerprint);
+        let now = self.clock.now();
+        match self.charge_one::<true>(bucket, check.cost(), approach, now) {
+            Ok((_, filled)) => filled.is_some(),
+            Err(absent_from) => self.charge_elsewhere(absent_from, check.without_id(), fingerprint, now),
         }
-        admitted
     }
 
     /// Decides each of many for itself, all at one time.
@@ -103,7 +104,7 @@ impl MemoryStore {
                 match simple_bucket(check) {
                     Some(bucket) => {
                         let approach = self.narrow.reach(*fingerprint);
-                        self.charge_narrow::<false, T>(bucket, *check, *fingerprint, approach, now, told);
+                        self.charge_narrow(bucket, *check, *fingerprint, approach, now, told);
                     }
                     None => *told = T::of(self.decide_at(*check, *fingerprint, now)),
                 }
@@ -126,7 +127,7 @@ impl MemoryStore {
     }
 
     #[inline(always)]
-    fn charge_narrow<const IS_FIRST: bool, T: Told>(
+    fn charge_narrow<T: Told>(
         &self,
         bucket: &Bucket,
         check: Check<'_>,
@@ -135,10 +136,11 @@ impl MemoryStore {
         now: Micros,
         told: &mut T,
     ) {
-        *told = match self.charge_one::<IS_FIRST>(bucket, check.cost(), approach, now) {
-            Ok((state, filled)) => T::of_bucket(bucket, &state, now, check.cost(), filled),
-            Err(absent_from) => self.charge_elsewhere(absent_from, check.without_id(), fingerprint, now),
-        };
+        // Each writes by itself: what a call returns in memory would keep the other out of registers.
+        match self.charge_one::<false>(bucket, check.cost(), approach, now) {
+            Ok((state, filled)) => *told = T::of_bucket(bucket, &state, now, check.cost(), filled),
+            Err(absent_from) => *told = self.charge_elsewhere(absent_from, check.without_id(), fingerprint, now),
+        }
     }
 
     /// Decides a charge that the planner has left.
@@ -153,14 +155,14 @@ impl MemoryStore {
         let MeterKernel::Bucket(bucket) = check.meter().kernel() else {
             unreachable!("the planner charges one bucket");
         };
-        let single = Single { store: self, check, fingerprint, now };
+        let single = Single { store: self, check, fingerprint, now, is_charge: true };
         let found = single.decide_in(&self.narrow, bucket, absent_from).map(T::of);
         found.unwrap_or_else(|| T::of(single.decide_in_round()))
     }
 
     #[inline(never)]
     fn decide_at(&self, check: Check<'_>, fingerprint: u64, now: Micros) -> Verdict {
-        let single = Single { store: self, check, fingerprint, now };
+        let single = Single { store: self, check, fingerprint, now, is_charge: check.is_charge() };
         let is_alone = check.former().is_empty() && check.meter().thresholds().is_empty();
         is_alone.then(|| single.decide()).flatten().unwrap_or_else(|| single.decide_in_round())
     }
@@ -172,6 +174,8 @@ struct Single<'a> {
     check: Check<'a>,
     fingerprint: u64,
     now: Micros,
+    /// Whether it takes anything if it passes: often known when this is compiled.
+    is_charge: bool,
 }
 
 impl Single<'_> {
@@ -217,9 +221,9 @@ impl Single<'_> {
                     return None;
                 }
                 let mut state = K::State::default();
-                let (verdict, changed) = self.step(kernel, &mut state);
+                let (verdict, changed) = kernel::decide_healed(kernel, &mut state, now, self.act());
                 // A key that has used nothing has nothing to give back or to forget.
-                if changed && self.check.verb().may_add(self.check.cost()) {
+                if changed && self.act().adds() {
                     let label = self.store.label(self.check);
                     table.fill_slot(&line, home, slot, label, now, kernel.pack(&state));
                 }
@@ -247,15 +251,19 @@ impl Single<'_> {
         verdict
     }
 
+    #[inline(always)]
+    fn act(&self) -> Act {
+        if self.is_charge { Act::Take { cost: self.check.cost() } } else { self.check.act() }
+    }
+
     /// Decides on a state, and says whether it has changed.
     #[inline(always)]
     fn step<K: Kernel + ?Sized>(&self, kernel: &K, state: &mut K::State) -> (Verdict, bool) {
-        let (verb, cost) = (self.check.verb(), self.check.cost());
         match self.store.heal(kernel, state, self.now, self.check) {
-            None => kernel::decide_healed(kernel, state, self.now, verb, cost),
+            None => kernel::decide_healed(kernel, state, self.now, self.act()),
             Some(mut healed) => {
                 let state = healed.seen.as_mut().unwrap_or(state);
-                let (verdict, changed) = kernel::decide_healed(kernel, state, healed.at, verb, cost);
+                let (verdict, changed) = kernel::decide_healed(kernel, state, healed.at, self.act());
                 (seen_from(self.now, healed.at, verdict), changed | healed.changed)
             }
         }
