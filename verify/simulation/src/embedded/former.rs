@@ -2,7 +2,7 @@
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, Purpose, RequestId, Store, Thresholds};
-use tidegate::{Key, Limit, ManualClock, MemoryStore, Micros};
+use tidegate::{Clock, Key, Limit, ManualClock, MemoryStore, Micros};
 use tidegate_testkit::{Random, block_on};
 
 use super::store::EmbeddedStore;
@@ -60,7 +60,8 @@ struct Pair {
     clocks: [ManualClock; 2],
     random: Random,
     story: &'static Story,
-    reserved: Vec<(String, u64)>,
+    /// Under which id, how much, and until when that is known.
+    reserved: Vec<(String, u64, Micros)>,
 }
 
 impl Pair {
@@ -82,6 +83,9 @@ impl Pair {
     fn step(&mut self, meter: &Meter, former: &[Former<'_>]) {
         let key = Key::from("alice");
         let check = |verb, cost| Check::new(meter, &key, verb, cost).expect("a small cost").with_former(former);
+        // When exactly an id is forgotten is the server's business.
+        let now = self.clocks[0].now();
+        self.reserved.retain(|(_, _, until)| *until > now);
         let cost = self.random.within(0..=self.story.most_cost.min(meter.largest_cost()));
         match self.random.within(0..=13) {
             0 => _ = self.decide(check(Verb::Refund, cost)),
@@ -89,15 +93,16 @@ impl Pair {
             2 => _ = self.decide(check(Verb::Reset, 0)),
             3 | 4 => _ = self.decide(check(Verb::Peek, cost)),
             5 | 6 => {
-                let text = format!("r{}", self.reserved.len());
+                let text = format!("r{}", self.random.number());
                 let id = RequestId { lasts_ms: self.story.ids_last_ms, ..RequestId::once(&text, 1) };
                 if self.decide(check(Verb::Charge, cost).with_id(&id)).allowed {
-                    self.reserved.push((text, cost));
+                    let lasts = Micros::new(u64::from(self.story.ids_last_ms) * 1_000);
+                    self.reserved.push((text, cost, now.saturating_add(lasts)));
                 }
             }
             7..=9 if !self.reserved.is_empty() => {
                 let place = self.random.within(0..=self.reserved.len() as u64 - 1) as usize;
-                let (text, cost) = self.reserved[place].clone();
+                let (text, cost, _) = self.reserved[place].clone();
                 let renews = self.random.percent(50);
                 let purpose = if renews { Purpose::Renew } else { Purpose::Settle };
                 let id = RequestId { lasts_ms: self.story.ids_last_ms, purpose, ..RequestId::once(&text, 1) };
