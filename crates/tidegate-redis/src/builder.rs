@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Clock;
+use foldhash::fast::SeedableRandomState;
+use tidegate::{Clock, SystemClock};
 
 use crate::breaker::BreakerSettings;
 use crate::client::{CallSettings, Client};
-use crate::given_back::Hashing;
 use crate::layer::{Lease, Leased, Leases, RefusalCache, RefusalSettings, Refusals};
 use crate::remote::{Remote, Settings};
 use crate::runtime::Runtime;
@@ -22,7 +22,7 @@ pub struct Builder {
     calls: CallSettings,
     settings: Settings,
     refusals: Option<RefusalSettings>,
-    hashing: Hashing,
+    hasher: SeedableRandomState,
     leases: HashMap<String, Lease>,
 }
 
@@ -43,12 +43,6 @@ impl RedisStore {
 
     /// Begins a store with other settings than the default ones.
     pub fn builder(servers: impl Into<Servers>) -> Builder {
-        Builder::new(servers.into())
-    }
-}
-
-impl Builder {
-    fn new(servers: Servers) -> Builder {
         let calls = CallSettings {
             // Longer than a healthy server is silent while it forks or its machine is busy.
             deadline: Duration::from_millis(100),
@@ -57,14 +51,24 @@ impl Builder {
         };
         let settings = Settings {
             prefix: "tidegate".into(),
-            clock: None,
+            clock: Arc::new(SystemClock::new()),
             clock_decides: false,
             strict: false,
             ids_for: Duration::from_secs(300),
+            given_back: None,
         };
-        Builder { servers, calls, settings, refusals: None, hashing: Hashing::default(), leases: HashMap::new() }
+        Builder {
+            servers: servers.into(),
+            calls,
+            settings,
+            refusals: None,
+            hasher: SeedableRandomState::default(),
+            leases: HashMap::new(),
+        }
     }
+}
 
+impl Builder {
     /// What the name of every key begins with: `tidegate` unless set. Stores
     /// with different prefixes know nothing of each other.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Builder {
@@ -95,7 +99,7 @@ impl Builder {
     /// Decides by this clock in place of the server's: for tests. All stores
     /// that share a prefix must have the same one.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
-        self.settings.clock = Some(Arc::new(clock));
+        self.settings.clock = Arc::new(clock);
         self.settings.clock_decides = true;
         self
     }
@@ -105,8 +109,8 @@ impl Builder {
     #[cfg(feature = "internals")]
     #[doc(hidden)]
     pub fn simulated(mut self, clock: impl Clock) -> Builder {
-        self.settings.clock = Some(Arc::new(clock));
-        self.hashing = Hashing::Fixed(Default::default());
+        self.settings.clock = Arc::new(clock);
+        self.hasher = SeedableRandomState::fixed();
         self
     }
 
@@ -153,7 +157,7 @@ impl Builder {
     /// # Errors
     /// If a setting makes no sense. That the servers are away is no error.
     pub fn build(self) -> Result<RedisStore, ConnectError> {
-        let Builder { servers, calls, settings, refusals, hashing, leases } = self;
+        let Builder { servers, calls, mut settings, refusals, hasher, leases } = self;
         if settings.prefix.contains(['{', '}']) {
             return Err(ConnectError::Prefix { prefix: settings.prefix });
         }
@@ -167,13 +171,10 @@ impl Builder {
         }
         let runtime = Runtime::find().map_err(ConnectError::NoThread)?;
         let handle = runtime.handle().clone();
-        let leases = Arc::new(Leases::new(leases, calls.deadline));
-        let refusals = refusals.map(|settings| {
-            let leases = Arc::clone(&leases);
-            Refusals::hashed(settings, hashing.clone()).except(move |checks| leases.concern(checks))
-        });
+        let leases = Arc::new(Leases::new(leases, calls.deadline).hashed(hasher));
+        let refusals = refusals.map(|settings| Refusals::new(settings, Arc::clone(&leases)));
+        settings.given_back = refusals.as_ref().map(Refusals::given_back);
         let remote = Remote::new(Client::new(servers, calls, &handle), runtime, settings);
-        let remote = remote.telling(refusals.as_ref().map(Refusals::given_back));
-        Ok(RedisStore::over(RefusalCache::new(Leased::hashed(remote, leases, handle, hashing), refusals)))
+        Ok(RedisStore::over(RefusalCache::new(Leased::new(remote, leases, handle), refusals)))
     }
 }

@@ -1,35 +1,34 @@
 //! One call of the script: sent to the server that has the slot, within the
 //! deadline, if the breaker lets it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::mem::{Discriminant, discriminant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{Cmd, RedisResult, Value};
-use tidegate::{Clock, SystemClock};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::breaker::{Breaker, BreakerSettings};
-use crate::cluster::{Address, Cluster};
-use crate::counters::{Counters, Statistics};
-use crate::failure::{KINDS, Redirect, RedisFailure, Remedy};
-use crate::key::{SLOTS, slot};
+use crate::counters::Statistics;
+use crate::failure::{RedisFailure, Remedy};
 use crate::link::Link;
+use crate::nodes::Nodes;
 use crate::script::{Call, Named, Outcome, Reply};
-use crate::servers::{Servers, Topology};
+use crate::servers::Servers;
 
 /// Sends calls to the servers.
 pub(crate) struct Client {
-    home: Home,
+    nodes: Arc<Nodes>,
     deadline: Duration,
     /// One for all, or one for each [`SLOTS_PER_BREAKER`] slots of a cluster.
     breakers: Box<[Breaker]>,
-    counters: Counters,
-    clock: SystemClock,
-    /// When a failure was last logged, in microseconds, by its kind.
-    told: [AtomicU64; KINDS],
+    /// What was counted here; the layers above count for themselves.
+    counted: Mutex<Statistics>,
+    /// When a failure was last logged, by its kind.
+    told: Mutex<HashMap<Discriminant<RedisFailure>, Instant>>,
 }
 
 /// How long calls may take, and when they are not made.
@@ -41,18 +40,12 @@ pub(crate) struct CallSettings {
     pub(crate) breaker: BreakerSettings,
 }
 
-/// Where the states are.
-enum Home {
-    One(Arc<Link>),
-    Cluster(Arc<Cluster>),
-}
-
 /// A node that is away should not keep callers from the others; slots of one
 /// node are mostly next to each other.
 const SLOTS_PER_BREAKER: u16 = 256;
 
-/// Microseconds between two lines in the log about failures of one kind.
-const BETWEEN_WARNINGS: u64 = 10_000_000;
+/// Between two lines in the log about failures of one kind.
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(10);
 
 /// Pauses before a server that was not ready is asked again.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -64,31 +57,20 @@ const SILENT: u32 = 2;
 
 impl Client {
     pub(crate) fn new(servers: Servers, settings: CallSettings, runtime: &Handle) -> Client {
-        let (connect_timeout, runtime) = (settings.connect_timeout, runtime.clone());
-        let (home, breakers) = match servers.into_topology() {
-            Topology::One(origin) => (Home::One(Link::new(origin, connect_timeout, runtime)), 1),
-            Topology::Cluster(nodes) => {
-                (Home::Cluster(Cluster::new(&nodes, connect_timeout, runtime)), SLOTS / SLOTS_PER_BREAKER)
-            }
-        };
+        let nodes = Nodes::new(servers.0, settings.connect_timeout, runtime.clone());
+        let breakers = nodes.slots().div_ceil(SLOTS_PER_BREAKER);
         Client {
-            home,
+            nodes,
             deadline: settings.deadline,
             breakers: (0..breakers).map(|_| Breaker::new(settings.breaker, Instant::now())).collect(),
-            counters: Counters::default(),
-            clock: SystemClock::new(),
-            told: Default::default(),
+            counted: Mutex::default(),
+            told: Mutex::default(),
         }
     }
 
     /// Waits for the first connection, until the deadline at most.
     pub(crate) async fn open(&self) {
-        let opening = async {
-            match &self.home {
-                Home::One(link) => link.connection().await.err(),
-                Home::Cluster(cluster) => cluster.look().await.err(),
-            }
-        };
+        let opening = async { self.nodes.master(0).await.ok().flatten()?.connection().await.ok() };
         let _ = timeout(self.deadline, opening).await;
     }
 
@@ -96,47 +78,36 @@ impl Client {
         self.deadline
     }
 
-    /// How many slots there are; outside of a cluster there is only one.
-    pub(crate) fn slots(&self) -> u16 {
-        match self.home {
-            Home::One(_) => 1,
-            Home::Cluster(_) => SLOTS,
-        }
-    }
-
-    /// The slot of a state.
-    pub(crate) fn slot(&self, key: &[u8]) -> u16 {
-        match self.home {
-            Home::One(_) => 0,
-            Home::Cluster(_) => slot(key),
-        }
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     /// All servers, as far as they are known.
     pub(crate) async fn links(&self) -> Vec<Arc<Link>> {
-        match &self.home {
-            Home::One(link) => vec![Arc::clone(link)],
-            Home::Cluster(cluster) => {
-                // The nodes that the URL names are known even if they say nothing of the rest.
-                let _ = timeout(self.deadline, cluster.look()).await;
-                cluster.links()
-            }
-        }
+        // The nodes that the URL names are known even if they say nothing of the rest.
+        let _ = timeout(self.deadline, self.nodes.look()).await;
+        self.nodes.links()
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
-        self.counters.read(self.breakers.iter().filter(|breaker| breaker.is_open()).count())
+        let away = self.breakers.iter().filter(|breaker| breaker.is_open()).count();
+        Statistics { away, ..*self.counted() }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Statistics> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One call of the script: within the deadline, if the breaker lets it.
     pub(crate) async fn ask(&self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
-        let slot = call.steps.first().map_or(0, |step| self.slot(&step.key));
+        let slot = call.steps.first().map_or(0, |step| self.nodes.slot(&step.key));
         let breaker = &self.breakers[usize::from(slot / SLOTS_PER_BREAKER)];
-        let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counters.call_skipped())?;
+        let pass = breaker.enter(Instant::now()).inspect_err(|_| self.counted().calls_skipped += 1)?;
         let mut attempt = Attempt { client: self, slot, used: None, last_word: None };
         let attempted = async {
             if pass.is_probe() {
-                attempt.look_around().await;
+                // The map of the slots, before a node sends the call elsewhere: in part of the time.
+                let _ = timeout(self.deadline / 2, self.nodes.look()).await;
             }
             attempt.carry_out(call).await
         };
@@ -149,10 +120,10 @@ impl Client {
             if let Some((link, generation)) = &attempt.used {
                 link.suspect(*generation);
             }
-            self.home.doubt();
+            self.nodes.doubt();
             // It was told to try again, and again.
             if in_force.is_some() {
-                self.counters.heard(true);
+                self.counted().refuse();
             }
             let last_word = last_word.map_or_else(|| "nothing".into(), |word| word.text);
             Err(RedisFailure::Deadline { deadline: self.deadline, last_word })
@@ -162,9 +133,9 @@ impl Client {
         }
         match &outcome {
             Err(failure) if failure.is_outage() => {
-                self.counters.failed();
+                self.counted().failures += 1;
                 if let Some(pause) = pass.failed(Instant::now()) {
-                    self.counters.opened();
+                    self.counted().outages += 1;
                     tracing::warn!(%failure, ?pause, "the servers are away: limits go by their failure modes");
                 }
             }
@@ -173,8 +144,8 @@ impl Client {
                     tracing::info!("the servers are back");
                 }
                 match &outcome {
-                    Ok(_) => self.counters.heard(false),
-                    Err(RedisFailure::Refused { .. }) => self.counters.heard(true),
+                    Ok(_) => self.counted().refusing = false,
+                    Err(RedisFailure::Refused { .. }) => self.counted().refuse(),
                     // What is wrong with a request says nothing of the next one.
                     Err(_) => {}
                 }
@@ -185,50 +156,12 @@ impl Client {
 
     /// Tells the operator why a call failed, though not each time.
     fn tell_of(&self, failure: &RedisFailure) {
-        let Some(last) = failure.kind().map(|kind| &self.told[kind]) else { return };
-        let (now, told) = (self.clock.now().get(), last.load(Ordering::Relaxed));
-        let is_due = told == 0 || now.saturating_sub(told) >= BETWEEN_WARNINGS;
-        if is_due && last.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, last) = (Instant::now(), told.get(&discriminant(failure)));
+        if failure.is_told() && last.is_none_or(|last| now.duration_since(*last) >= BETWEEN_WARNINGS) {
             tracing::warn!(%failure, "a call of the store failed: limits go by their failure modes");
+            told.insert(discriminant(failure), now);
         }
-    }
-}
-
-impl Home {
-    /// Has the map of the slots looked at again soon.
-    fn doubt(&self) {
-        match self {
-            Home::One(_) => {}
-            Home::Cluster(cluster) => cluster.doubt(),
-        }
-    }
-
-    /// The master of the slot, if there is one.
-    async fn master(&self, slot: u16) -> Result<Option<Arc<Link>>, RedisFailure> {
-        match self {
-            Home::One(link) => Ok(Some(Arc::clone(link))),
-            Home::Cluster(cluster) => cluster.master(slot).await,
-        }
-    }
-
-    /// The node that has the slot, by the word of another; only in a cluster.
-    fn follow(&self, slot: u16, said_by: &Link, redirect: &Redirect) -> Option<Arc<Link>> {
-        let Home::Cluster(cluster) = self else { return None };
-        let host = if redirect.host.is_empty() { said_by.host()? } else { &redirect.host };
-        let node = cluster.node(&Address { host: host.to_owned(), port: redirect.port });
-        if !redirect.asking {
-            cluster.moved(slot, &node);
-        }
-        Some(node)
-    }
-
-    /// Whether the slot is elsewhere, by the map as it is now.
-    async fn has_moved(&self, slot: u16, from: &Arc<Link>) -> bool {
-        let Home::Cluster(cluster) = self else { return false };
-        if cluster.look().await.is_err() {
-            return false;
-        }
-        cluster.master(slot).await.is_ok_and(|master| master.is_some_and(|master| !Arc::ptr_eq(&master, from)))
     }
 }
 
@@ -259,7 +192,7 @@ impl Attempt<'_> {
     /// Sends the call until it is carried out, or may have been: only those
     /// errors are tried again that say that nothing was done.
     async fn carry_out(&mut self, call: &Call<'_>) -> Result<Reply, RedisFailure> {
-        let (home, slot) = (&self.client.home, self.slot);
+        let (nodes, slot) = (&self.client.nodes, self.slot);
         let (mut named, mut believed) = (Named::ByDigest, call.believed);
         let mut pause = FIRST_PAUSE;
         // The node to ask next, if not the master; and whether the slot is still on its way there.
@@ -267,11 +200,11 @@ impl Attempt<'_> {
         loop {
             let (link, asking) = match next.take() {
                 Some(next) => next,
-                None => match home.master(slot).await? {
+                None => match nodes.master(slot).await? {
                     Some(master) => (master, false),
                     None => {
                         self.last_word = Some(Word::now("no node has the slot".into()));
-                        home.doubt();
+                        nodes.doubt();
                         pause = self.rest(pause).await;
                         continue;
                     }
@@ -280,7 +213,7 @@ impl Attempt<'_> {
             let (mut connection, generation) = match link.connection().await {
                 Ok(opened) => opened,
                 // Nothing was sent.
-                Err(failure) if home.has_moved(slot, &link).await => {
+                Err(failure) if nodes.has_moved(slot, &link).await => {
                     self.last_word = Some(Word::now(failure.to_string()));
                     pause = self.rest(pause).await;
                     continue;
@@ -288,7 +221,7 @@ impl Attempt<'_> {
                 Err(failure) => return Err(failure),
             };
             self.used = Some((Arc::clone(&link), generation));
-            self.client.counters.sent();
+            self.client.counted().round_trips += 1;
             let error = match send(&mut connection, call.command(named, believed), asking).await {
                 Ok(value) => match Reply::read(&value)? {
                     Reply { outcome: Outcome::OtherPeriod, now, .. } => {
@@ -308,7 +241,7 @@ impl Attempt<'_> {
                     next = Some((link, asking));
                     continue;
                 }
-                Remedy::Follow(redirect) => match home.follow(slot, &link, &redirect) {
+                Remedy::Follow(redirect) => match nodes.follow(slot, &link, &redirect) {
                     Some(node) => {
                         next = Some((node, redirect.asking));
                         continue;
@@ -321,21 +254,13 @@ impl Attempt<'_> {
                 Remedy::GiveUp(failure) => {
                     if failure.is_outage() {
                         link.lost(generation);
-                        home.doubt();
+                        nodes.doubt();
                     }
                     return Err(failure);
                 }
             }
-            home.doubt();
+            nodes.doubt();
             pause = self.rest(pause).await;
-        }
-    }
-
-    /// Looks at the map of the slots before a node sends the call elsewhere, in
-    /// part of the time.
-    async fn look_around(&self) {
-        if let Home::Cluster(cluster) = &self.client.home {
-            let _ = timeout(self.client.deadline / 2, cluster.look()).await;
         }
     }
 

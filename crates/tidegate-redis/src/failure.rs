@@ -99,44 +99,16 @@ impl RedisFailure {
         }
     }
 
-    /// Of those that are told to the operator now and then, which kind it is.
-    pub(crate) fn kind(&self) -> Option<usize> {
-        match self {
-            RedisFailure::Refused { .. } => Some(0),
-            RedisFailure::ForeignKey { .. } => Some(1),
-            RedisFailure::Garbled { .. } => Some(2),
-            RedisFailure::Deadline { .. } => Some(3),
-            RedisFailure::Connection { .. } => Some(4),
-            RedisFailure::Away { .. }
-            | RedisFailure::Contended { .. }
-            | RedisFailure::OnTheWay
-            | RedisFailure::IdReused
-            | RedisFailure::NotReserved
-            | RedisFailure::IdSpansSlots
-            | RedisFailure::Disagreement => None,
-        }
+    /// Whether the operator is told of it now and then: not of what one request is wrong about, or a slot on its way.
+    pub(crate) fn is_told(&self) -> bool {
+        !matches!(self, RedisFailure::OnTheWay | RedisFailure::IdReused | RedisFailure::NotReserved)
     }
 
     /// Whether it says something about the health of the servers.
     pub(crate) fn is_outage(&self) -> bool {
-        match self {
-            RedisFailure::Deadline { .. } | RedisFailure::Connection { .. } => true,
-            RedisFailure::Away { .. }
-            | RedisFailure::Refused { .. }
-            | RedisFailure::ForeignKey { .. }
-            | RedisFailure::Contended { .. }
-            | RedisFailure::Garbled { .. }
-            | RedisFailure::OnTheWay
-            | RedisFailure::IdReused
-            | RedisFailure::NotReserved
-            | RedisFailure::IdSpansSlots
-            | RedisFailure::Disagreement => false,
-        }
+        matches!(self, RedisFailure::Deadline { .. } | RedisFailure::Connection { .. })
     }
 }
-
-/// How many [kinds](RedisFailure::kind) there are.
-pub(crate) const KINDS: usize = 5;
 
 impl From<RedisFailure> for tidegate::store::StoreError {
     fn from(failure: RedisFailure) -> Self {

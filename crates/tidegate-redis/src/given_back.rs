@@ -4,34 +4,26 @@
 //! The layer that remembers refusals compares counts; a store that gives units
 //! back by itself, after it undid a charge, counts here as well.
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foldhash::fast::SeedableRandomState;
 use tidegate::store::Check;
 
 /// A count for each state; states share one by their hash, so it may be too
 /// high, which makes a refusal forgotten too early.
 #[derive(Debug)]
 pub(crate) struct GivenBack {
-    hashing: Hashing,
+    /// Random, so that no caller can choose keys that share a counter.
+    hasher: SeedableRandomState,
     counters: Box<[AtomicU64]>,
-}
-
-/// Decides which states share a counter.
-#[derive(Clone, Debug)]
-pub(crate) enum Hashing {
-    /// No caller can choose keys that share one.
-    Random(RandomState),
-    /// The same every time: in the simulation all chance comes from the seed.
-    #[cfg_attr(not(feature = "internals"), expect(dead_code, reason = "only the simulation needs it"))]
-    Fixed(BuildHasherDefault<DefaultHasher>),
 }
 
 const COUNTERS: usize = 1_024;
 
 impl GivenBack {
-    pub(crate) fn new(hashing: Hashing) -> GivenBack {
-        GivenBack { hashing, counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect() }
+    pub(crate) fn new(hasher: SeedableRandomState) -> GivenBack {
+        GivenBack { hasher, counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Notes that the states of these checks were given something back.
@@ -47,22 +39,7 @@ impl GivenBack {
     }
 
     fn counter(&self, check: &Check<'_>) -> &AtomicU64 {
-        let hash = self.hashing.hash(&(check.meter().identity(), check.key().as_bytes()));
+        let hash = self.hasher.hash_one((check.meter().identity(), check.key().as_bytes()));
         &self.counters[hash as usize % COUNTERS]
-    }
-}
-
-impl Hashing {
-    pub(crate) fn hash(&self, value: &impl Hash) -> u64 {
-        match self {
-            Hashing::Random(state) => state.hash_one(value),
-            Hashing::Fixed(state) => state.hash_one(value),
-        }
-    }
-}
-
-impl Default for Hashing {
-    fn default() -> Hashing {
-        Hashing::Random(RandomState::new())
     }
 }

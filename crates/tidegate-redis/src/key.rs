@@ -18,13 +18,6 @@ pub fn state_key(prefix: &str, check: &Check<'_>) -> Vec<u8> {
     key_of(prefix, check.meter(), check.key())
 }
 
-/// The name of the state that a key has under a limit.
-pub(crate) fn key_of(prefix: &str, meter: &Meter, key: &Key<'_>) -> Vec<u8> {
-    let mut name = Vec::new();
-    write_key(&mut name, prefix, meter, key);
-    name
-}
-
 /// What a layer calls the state within this process, whatever the store below
 /// it calls it: nothing to be read, and so nothing to escape.
 pub(crate) fn local_key(meter: &Meter, key: &Key<'_>) -> Vec<u8> {
@@ -34,52 +27,52 @@ pub(crate) fn local_key(meter: &Meter, key: &Key<'_>) -> Vec<u8> {
     [lengths.as_flattened(), rule, meaning, key.as_bytes()].concat()
 }
 
-/// Appends the name of a state.
-pub(crate) fn write_key(name: &mut Vec<u8>, prefix: &str, meter: &Meter, key: &Key<'_>) {
+/// The name of the state that a key has under a limit.
+pub(crate) fn key_of(prefix: &str, meter: &Meter, key: &Key<'_>) -> Vec<u8> {
     let (rule, meaning) = (meter.name().as_str(), meter.meaning());
-    name.reserve(prefix.len() + key.as_bytes().len() + rule.len() + meaning.len() + 16);
-    name.extend_from_slice(prefix.as_bytes());
-    name.extend_from_slice(b":{");
-    let mut parts = key.parts();
-    match parts.next() {
-        Some(first) => escape(first, name),
-        None => name.extend_from_slice(NO_PARTS),
-    }
-    name.push(b'}');
+    let mut name = tagged(prefix, key);
     if key.is_composite() {
         name.push(b'+');
         let mut separator: &[u8] = b"";
-        for part in parts {
+        for part in key.parts().skip(1) {
             name.extend_from_slice(separator);
-            escape(part, name);
+            escape(part, &mut name);
             separator = b"+";
         }
     }
     name.push(b':');
     // A rule that is called by its limit's words needs no second name.
     if rule != meaning {
-        escape(rule.as_bytes(), name);
+        escape(rule.as_bytes(), &mut name);
     }
     name.push(b':');
     name.extend_from_slice(meaning.as_bytes());
+    name
 }
 
 /// Where the id of a request is remembered: beside the states of its owner.
 pub fn id_key(prefix: &str, check: &Check<'_>, id: &str) -> Vec<u8> {
-    let mut name = Vec::with_capacity(prefix.len() + id.len() + 32);
+    let mut name = tagged(prefix, check.key());
+    // No rule is ever called like this.
+    name.extend_from_slice(match check.verb() {
+        Verb::Refund => b"%refund:",
+        Verb::Report => b"%report:",
+        Verb::Charge | Verb::Peek | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => b"%id:",
+    });
+    escape(id.as_bytes(), &mut name);
+    name
+}
+
+/// What all names begin with that concern the first part of a key.
+fn tagged(prefix: &str, key: &Key<'_>) -> Vec<u8> {
+    let mut name = Vec::with_capacity(prefix.len() + key.as_bytes().len() + 64);
     name.extend_from_slice(prefix.as_bytes());
     name.extend_from_slice(b":{");
-    match check.key().parts().next() {
+    match key.parts().next() {
         Some(first) => escape(first, &mut name),
         None => name.extend_from_slice(NO_PARTS),
     }
-    // No rule is ever called like this.
-    name.extend_from_slice(match check.verb() {
-        Verb::Refund => b"}%refund:",
-        Verb::Report => b"}%report:",
-        Verb::Charge | Verb::Peek | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => b"}%id:",
-    });
-    escape(id.as_bytes(), &mut name);
+    name.push(b'}');
     name
 }
 

@@ -7,10 +7,8 @@ mod frequent;
 mod lease;
 mod leased;
 mod ledger;
-mod refusal_cache;
 mod refusals;
 
 pub use lease::{Lease, Leases};
 pub use leased::Leased;
-pub use refusal_cache::RefusalCache;
-pub use refusals::{RefusalSettings, Refusals};
+pub use refusals::{RefusalCache, RefusalSettings, Refusals};

@@ -100,7 +100,6 @@ mod builder;
 #[cfg(feature = "tls")]
 mod certificates;
 mod client;
-mod cluster;
 mod counters;
 mod eviction;
 mod failure;
@@ -112,6 +111,7 @@ mod key;
 #[doc(hidden)]
 pub mod layer;
 mod link;
+mod nodes;
 #[cfg(feature = "internals")]
 mod planted;
 mod recent;

@@ -10,13 +10,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use crate::failure::{RedisFailure, Remedy};
+use crate::runtime::{Attempt, attempt};
 use crate::servers::Origin;
 
 pub(crate) struct Link {
@@ -33,10 +32,8 @@ struct Slot {
     generation: u64,
     /// When a caller last got it.
     used: Option<Instant>,
-    opening: Option<Opening>,
+    opening: Option<Attempt>,
 }
-
-type Opening = Shared<BoxFuture<'static, Result<(), RedisFailure>>>;
 
 /// A connection that was idle for so long is tested first. Others close idle ones
 /// later: load balancers after minutes, servers after their `timeout`.
@@ -55,11 +52,6 @@ impl Slot {
 impl Link {
     pub(crate) fn new(origin: Origin, connect_timeout: Duration, runtime: Handle) -> Arc<Link> {
         Arc::new(Link { origin, connect_timeout, runtime, slot: Mutex::default() })
-    }
-
-    /// The host that it leads to, if it is always the same.
-    pub(crate) fn host(&self) -> Option<&str> {
-        self.origin.host()
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -99,13 +91,13 @@ impl Link {
     }
 
     /// The attempt that is under way, or a new one.
-    fn open(self: &Arc<Self>, slot: &mut Slot) -> Opening {
+    fn open(self: &Arc<Self>, slot: &mut Slot) -> Attempt {
         if let Some(opening) = &slot.opening {
             return opening.clone();
         }
         let link = Arc::clone(self);
         let idle = slot.current.clone().filter(|_| slot.is_idle());
-        let attempt = self.runtime.spawn(async move {
+        let opening = attempt(&self.runtime, "a connection", async move {
             let still_there = match idle {
                 Some(idle) => timeout(link.connect_timeout / TRIED_FOR, answers(idle)).await.unwrap_or(false),
                 None => false,
@@ -120,9 +112,6 @@ impl Link {
             slot.used = Some(Instant::now());
             Ok(())
         });
-        let opening =
-            attempt.map(|joined| joined.unwrap_or_else(|_| Err(RedisFailure::Garbled { what: "a connection" })));
-        let opening = opening.boxed().shared();
         slot.opening = Some(opening.clone());
         opening
     }

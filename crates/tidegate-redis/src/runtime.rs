@@ -2,12 +2,13 @@
 //! programs that have none.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use tokio::runtime::Handle;
+
+use crate::failure::RedisFailure;
 
 #[derive(Clone)]
 pub(crate) struct Runtime {
@@ -59,39 +60,15 @@ pub(crate) fn run<F: Future>(runtime: &Handle, future: F) -> impl Future<Output 
     })
 }
 
-/// A future that goes on on the runtime if it is dropped before its end.
-pub(crate) struct ToTheEnd<F: Future<Output: Send> + Send + 'static> {
-    runtime: Handle,
-    future: Option<Pin<Box<F>>>,
-    is_gone: Arc<AtomicBool>,
-}
+/// An attempt that goes on in the background, and whose outcome all wait for.
+pub(crate) type Attempt = Shared<BoxFuture<'static, Result<(), RedisFailure>>>;
 
-/// Carries a future to its end, on the runtime if no caller polls it any more. It is told when
-/// that is so.
-pub(crate) fn to_the_end<F: Future<Output: Send> + Send + 'static>(
+/// Begins an attempt at `what`.
+pub(crate) fn attempt(
     runtime: &Handle,
-    future: impl FnOnce(Arc<AtomicBool>) -> F,
-) -> ToTheEnd<F> {
-    let is_gone = Arc::default();
-    ToTheEnd { runtime: runtime.clone(), future: Some(Box::pin(future(Arc::clone(&is_gone)))), is_gone }
-}
-
-impl<F: Future<Output: Send> + Send + 'static> Future for ToTheEnd<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let future = self.future.as_mut().expect("not polled after its end");
-        let output = ready!(future.as_mut().poll(context));
-        self.future = None;
-        Poll::Ready(output)
-    }
-}
-
-impl<F: Future<Output: Send> + Send + 'static> Drop for ToTheEnd<F> {
-    fn drop(&mut self) {
-        if let Some(future) = self.future.take() {
-            self.is_gone.store(true, Ordering::Release);
-            self.runtime.spawn(future);
-        }
-    }
+    what: &'static str,
+    attempt: impl Future<Output = Result<(), RedisFailure>> + Send + 'static,
+) -> Attempt {
+    let attempt = runtime.spawn(attempt);
+    attempt.map(move |joined| joined.unwrap_or(Err(RedisFailure::Garbled { what }))).boxed().shared()
 }

@@ -12,16 +12,15 @@ mod told;
 use std::sync::LazyLock;
 
 use redis::{Cmd, Script, Value};
-use tidegate::kernel::{self, Act, Charged, Kernel, LimitKernel, Style, Verb, Verdict};
-use tidegate::store::Kept;
-use tidegate::store::{Check, Purpose};
+use tidegate::kernel::{Act, Charged, Kernel, LimitKernel, Log, Style, Verb, Verdict};
+use tidegate::store::{Check, Kept, Purpose, Slice};
 use tidegate::{Limit, Micros};
 
 use crate::failure::RedisFailure;
-use crate::state::{Form, numbers, read_bucket, read_window};
+use crate::state::{Form, encoded, numbers};
 
-use beside::Beside;
 pub use beside::FormerStep;
+use beside::{Beside, unit_and_ceiling};
 
 pub use once::Once;
 pub(crate) use once::charges;
@@ -98,7 +97,7 @@ pub fn assemble(length: Length, parts: &[&str; PARTS.len()]) -> String {
 }
 
 /// One call of the script.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Call<'a> {
     /// One for each check, in order.
     pub steps: Vec<Step<'a>>,
@@ -140,17 +139,6 @@ pub enum Task<'a> {
         check: Check<'a>,
         /// The limit of its meter.
         limit: Limit,
-        /// What the script does in place of the check's own verb.
-        verb: Verb,
-    },
-    /// A charge to be taken back exactly.
-    Undo {
-        /// The check that charged it.
-        check: Check<'a>,
-        /// The limit of its meter.
-        limit: Limit,
-        /// When it counts as made.
-        at: Micros,
     },
     /// Decided by the client, to be written if the state is still that one.
     Swap {
@@ -183,19 +171,7 @@ pub enum Named {
 impl<'a> Call<'a> {
     /// A call that is carried out as often as it is sent.
     pub fn new(steps: Vec<Step<'a>>, now: Option<Micros>, kept_longer_ms: u64, genesis: Option<Vec<u8>>) -> Call<'a> {
-        let believed = now.unwrap_or_default();
-        Call {
-            steps,
-            former: Vec::new(),
-            now,
-            is_past: false,
-            believed,
-            kept_longer_ms,
-            genesis,
-            is_withheld: false,
-            once: None,
-            can_part: false,
-        }
+        Call { steps, now, believed: now.unwrap_or_default(), kept_longer_ms, genesis, ..Call::default() }
     }
 }
 
@@ -203,23 +179,18 @@ impl Call<'_> {
     /// The command to send to a server whose time is believed to be this.
     pub fn command(&self, named: Named, believed: Micros) -> Cmd {
         let script = self.script();
-        let mut command = match named {
-            Named::ByDigest => redis::cmd("EVALSHA"),
-            Named::InFull => redis::cmd("EVAL"),
-        };
-        match named {
-            Named::ByDigest => command.arg(&script.digest),
-            Named::InFull => command.arg(script.text),
+        let (name, script) = match named {
+            Named::ByDigest => ("EVALSHA", script.digest.as_str()),
+            Named::InFull => ("EVAL", script.text),
         };
         let (keys, arguments) = (self.keys(), self.arguments(believed));
-        command.arg(keys.len()).arg(keys).arg(arguments);
-        command
+        redis::cmd(name).arg(script).arg(keys.len()).arg(keys).arg(arguments).take()
     }
 
     /// The short script suffices for buckets and windows.
     fn script(&self) -> &'static Text {
         let long = self.steps.iter().any(|step| match &step.task {
-            Task::Decide { limit, .. } | Task::Undo { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
+            Task::Decide { limit, .. } => matches!(limit.kernel(), LimitKernel::Log(_)),
             Task::Swap { .. } | Task::Tell(_) => true,
         });
         if long || self.once.is_some() || !self.former.is_empty() { &LONG } else { &SHORT }
@@ -287,11 +258,7 @@ fn pack(kind: u8, verb: u8, numbers: [f64; 5]) -> Vec<u8> {
 impl Task<'_> {
     fn packed(&self, believed: Micros) -> Vec<u8> {
         match self {
-            Task::Decide { check, limit, verb } => pack_check(check, *limit, *verb, believed),
-            Task::Undo { check, limit, at } => {
-                let charged = Charged { at: *at, cost: check.cost() };
-                pack_check(&check.with_cost(0), *limit, Verb::Settle(charged), believed)
-            }
+            Task::Decide { check, limit } => pack_check(check, *limit, believed),
             Task::Tell(tell) => tell.packed(),
             Task::Swap { form, state, passes, after, healed, verdict } => {
                 let forget = |kept: &Option<Kept>| kept.as_ref().map_or(-1.0, |kept| double(kept.forget_at.get()));
@@ -315,14 +282,12 @@ impl Task<'_> {
     }
 }
 
-fn pack_check(check: &Check<'_>, limit: Limit, verb: Verb, believed: Micros) -> Vec<u8> {
-    let (kind, ceiling, unit, sent, numbers) = match limit.kernel() {
-        LimitKernel::Bucket(bucket) => {
-            // More than the ceiling cannot be reported.
-            let sent = Sent::new(check, verb, bucket.ceiling().div_ceil(bucket.scale()));
-            let numbers = [bucket.full(), bucket.drain(), bucket.tick(), bucket.reach()];
-            (b'b', bucket.ceiling(), bucket.scale(), sent, numbers)
-        }
+fn pack_check(check: &Check<'_>, limit: Limit, believed: Micros) -> Vec<u8> {
+    let [unit, ceiling] = unit_and_ceiling(limit);
+    // More than the ceiling cannot be reported.
+    let sent = Sent::new(check, ceiling.div_ceil(unit));
+    let (kind, numbers) = match limit.kernel() {
+        LimitKernel::Bucket(bucket) => (b'b', [bucket.full(), bucket.drain(), bucket.tick(), bucket.reach()]),
         LimitKernel::Window(window) => {
             let (period, tick) = (window.period_in_ticks(), window.tick());
             let [period, tick, style] = match window.style() {
@@ -334,13 +299,9 @@ fn pack_check(check: &Check<'_>, limit: Limit, verb: Verb, believed: Micros) -> 
                     [start.get(), end.get(), 3]
                 }
             };
-            let sent = Sent::new(check, verb, window.ceiling());
-            (b'w', window.ceiling(), 1, sent, [window.capacity(), period, tick, style])
+            (b'w', [window.capacity(), period, tick, style])
         }
-        LimitKernel::Log(log) => {
-            let sent = Sent::new(check, verb, log.ceiling());
-            (b'l', log.ceiling(), 1, sent, [log.capacity(), log.period(), log.ceiling(), 0])
-        }
+        LimitKernel::Log(log) => (b'l', [log.capacity(), log.period(), ceiling, 0]),
     };
     let [a, b, c, d] = numbers.map(double);
     let mut packed = pack(kind, sent.letter, [double(sent.cost.saturating_mul(unit)), a, b, c, d]);
@@ -424,11 +385,6 @@ impl Reply {
         Some(Reply { now, outcome, answers, repeats })
     }
 
-    /// How many steps it answers.
-    pub(crate) fn len(&self) -> usize {
-        self.answers.len()
-    }
-
     /// What the state of a step was, or nothing.
     pub fn state(&self, step: usize) -> &[u8] {
         self.answers.get(step).and_then(|answer| answer.state.as_deref()).unwrap_or_default()
@@ -466,20 +422,17 @@ impl Reply {
                 let allowed = answer.passes;
                 Verdict { allowed, remaining, reset_after, delay, unrecorded, ahead, ..Verdict::default() }
             }),
-            (None, Task::Decide { check, limit, verb }) if check.is_correction() => {
-                self.corrected(answer, check, *limit, *verb)
-            }
-            (None, Task::Decide { check, limit, verb }) => {
-                self.decided(answer.state.as_deref(), answer, check, *limit, *verb)
-            }
-            (None, Task::Undo { check, limit, at }) => self.undone(answer, check, *limit, *at),
+            (None, Task::Decide { check, limit }) if check.is_correction() => self.corrected(answer, check, *limit),
+            (None, Task::Decide { check, limit }) => self.decided(answer.state.as_deref(), answer, check, *limit),
             (None, Task::Swap { .. } | Task::Tell(_)) => None,
         };
         let verdict = read.ok_or(foreign)?;
         match answer.beside {
             None if verdict.allowed == answer.passes => Ok(verdict),
             // What was charged to a limit that is forgotten cannot be renewed.
-            None if !answer.passes && matches!(task, Task::Decide { verb: Verb::Renew(_), .. }) => {
+            None if !answer.passes
+                && matches!(task, Task::Decide { check, .. } if matches!(check.verb(), Verb::Renew(_))) =>
+            {
                 Ok(Verdict { allowed: false, ..verdict })
             }
             // What former limits count can refuse what the limit alone admits.
@@ -492,7 +445,7 @@ impl Reply {
 
     /// A check that corrects what the script found under the id: after a slash it says what
     /// that was, or there was nothing to correct.
-    fn corrected(&self, answer: &StepReply, check: &Check<'_>, limit: Limit, verb: Verb) -> Option<Verdict> {
+    fn corrected(&self, answer: &StepReply, check: &Check<'_>, limit: Limit) -> Option<Verdict> {
         let state = answer.state.as_deref().unwrap_or_default();
         let (state, charged) = match state.iter().rposition(|byte| *byte == b'/') {
             None => (state, None),
@@ -500,133 +453,70 @@ impl Reply {
         };
         let charged = charged.map(|[at, cost, actual]| (Charged { at: Micros::new(at), cost }, actual));
         let state = Some(state).filter(|state| !state.is_empty() && *state != b"-");
-        let (verb, check) = match (verb, charged) {
+        let check = match (check.verb(), charged) {
             // What is repeated was settled.
-            (Verb::Renew(_), Some((charged, _))) if self.repeats.is_none() => (Verb::Renew(charged), *check),
-            (_, Some((charged, actual))) => (Verb::Settle(charged), check.with_verb(Verb::SETTLE).with_cost(actual)),
-            (_, None) => (Verb::Settle(Charged::default()), check.with_cost(0)),
+            (Verb::Renew(_), Some((charged, _))) if self.repeats.is_none() => check.with_verb(Verb::Renew(charged)),
+            (_, Some((charged, actual))) => check.with_verb(Verb::Settle(charged)).with_cost(actual),
+            (_, None) => check.with_verb(Verb::SETTLE).with_cost(0),
         };
-        self.decided(state, answer, &check, limit, verb)
+        self.decided(state, answer, &check, limit)
     }
 
-    fn decided(
-        &self,
-        state: Option<&[u8]>,
-        answer: &StepReply,
-        check: &Check<'_>,
-        limit: Limit,
-        verb: Verb,
-    ) -> Option<Verdict> {
+    fn decided(&self, state: Option<&[u8]>, answer: &StepReply, check: &Check<'_>, limit: Limit) -> Option<Verdict> {
+        let (verdict, used) = match limit.kernel() {
+            LimitKernel::Log(log) => self.read_log(&log, state?, answer.passes, check)?,
+            LimitKernel::Bucket(_) | LimitKernel::Window(_) => self.replay(state.unwrap_or_default(), check)?,
+        };
         let beside = answer.beside.map_or([0; 2], |beside| beside.used);
-        let floor = check.meter().floor();
-        match limit.kernel() {
-            LimitKernel::Bucket(bucket) => {
-                Some(self.replay(&bucket.with_floor(floor), read_bucket(&bucket, state)?, verb, check, beside))
-            }
-            LimitKernel::Window(window) => {
-                Some(self.replay(&window.with_floor(floor), read_window(&window, state)?, verb, check, beside))
-            }
-            LimitKernel::Log(log) => {
-                let verdict = self.read_log(&log, floor, state, answer.passes)?;
-                let [newest, _, unrecorded] = numbers(state?)?;
-                let is_carried_out = self.outcome == Outcome::CarriedOut && Act::of(verb, check.cost()).writes();
-                let makes_debt = match verb {
-                    Verb::Report => true,
-                    Verb::Settle(charged) => check.cost() > charged.cost,
-                    _ => false,
-                };
-                let unrecorded = unrecorded.saturating_add(Sent::unsent(check, verb, log.ceiling()));
-                let charges = is_carried_out && verb.can_refuse();
-                let used = log.capacity().saturating_sub(verdict.remaining);
-                let is_charge = charges && verb == Verb::Charge;
-                Some(Verdict {
-                    crossed: if is_charge { check.meter().crossed(used.saturating_sub(check.cost()), used) } else { 0 },
-                    unrecorded: if is_carried_out && makes_debt { unrecorded } else { 0 },
-                    ahead: if charges { Micros::new(newest).saturating_since(self.now) } else { Micros::ZERO },
-                    ..verdict
-                })
-            }
+        let crossed = check.meter().crossed(used[0] + beside[0], used[1] + beside[1]);
+        Some(Verdict { crossed, ..verdict })
+    }
+
+    /// What the library decides on the state that the script found, and what is used before and after it.
+    fn replay(&self, state: &[u8], check: &Check<'_>) -> Option<(Verdict, [u64; 2])> {
+        let checks = [check.without_id().with_former(&[])];
+        let mut slice = Slice::new(&checks, self.now).ok()?;
+        for part in slice.parts_mut() {
+            part.load(&encoded(part.meter(), state)?)?;
         }
-    }
-
-    fn undone(&self, answer: &StepReply, check: &Check<'_>, limit: Limit, at: Micros) -> Option<Verdict> {
-        let (charged, state) = (Charged { at, cost: check.cost() }, answer.state.as_deref());
-        let floor = check.meter().floor();
-        Some(match limit.kernel() {
-            LimitKernel::Bucket(bucket) => {
-                self.taken_back(&bucket.with_floor(floor), read_bucket(&bucket, state)?, charged)
-            }
-            LimitKernel::Window(window) => {
-                self.taken_back(&window.with_floor(floor), read_window(&window, state)?, charged)
-            }
-            LimitKernel::Log(log) => self.read_log(&log, floor, state, answer.passes)?,
-        })
-    }
-
-    /// What a request is told whose charge was taken back: that it was let through, even if
-    /// others have taken the place by now.
-    fn taken_back<K: Kernel>(&self, kernel: &K, mut state: K::State, charged: Charged) -> Verdict {
-        kernel::decide(kernel, &mut state, self.now, Verb::Settle(charged), 0);
-        let verdict = kernel::withhold(kernel, &state, self.now, Verb::Charge, charged.cost);
-        if verdict.allowed { verdict } else { kernel::withhold(kernel, &state, self.now, Verb::Refund, charged.cost) }
-    }
-
-    fn replay<K: Kernel>(
-        &self,
-        kernel: &K,
-        mut state: K::State,
-        verb: Verb,
-        check: &Check<'_>,
-        beside: [u64; 2],
-    ) -> Verdict {
-        let (meter, cost) = (check.meter(), check.cost());
         match self.outcome {
-            Outcome::CarriedOut if meter.thresholds().is_empty() => {
-                kernel::decide(kernel, &mut state, self.now, verb, cost).0
-            }
-            Outcome::CarriedOut => {
-                let healed = kernel.heal(&state, self.now);
-                let before = kernel.used(healed.as_ref().unwrap_or(&state), self.now);
-                let (verdict, changed) = kernel::decide(kernel, &mut state, self.now, verb, cost);
-                let after = if changed { kernel.used(&state, self.now) } else { before };
-                Verdict { crossed: meter.crossed(before + beside[0], after + beside[1]), ..verdict }
-            }
-            Outcome::Refused | Outcome::Overtaken | Outcome::OtherPeriod => {
-                kernel::withhold(kernel, &state, self.now, verb, cost)
-            }
+            Outcome::CarriedOut => _ = slice.decide(self.now),
+            Outcome::Refused | Outcome::Overtaken | Outcome::OtherPeriod => slice.withhold(self.now),
         }
+        Some((slice.verdicts()[0], slice.used(0)))
     }
 
-    /// A log is too long to be sent: the script says when its newest entry
-    /// was, what is used, and when enough of it will have expired.
-    fn read_log(&self, log: &kernel::Log, floor: u64, state: Option<&[u8]>, passes: bool) -> Option<Verdict> {
-        let [newest, used, frees] = numbers(state?)?;
+    /// A log is too long to be sent: the script says when its newest entry was, what is used, and
+    /// when enough of it will have expired, or what of a report it did not record.
+    fn read_log(&self, log: &Log, state: &[u8], passes: bool, check: &Check<'_>) -> Option<(Verdict, [u64; 2])> {
+        let [newest, used, rest] = numbers(state)?;
+        let act = if self.outcome == Outcome::CarriedOut { check.act() } else { Act::Nothing };
         let reset_at = if newest == 0 && used == 0 { 0 } else { newest.checked_add(log.period())? };
-        Some(Verdict {
+        let until = |instant: u64| Micros::new(instant).saturating_since(self.now);
+        let unrecorded = rest.saturating_add(Sent::unsent(check, log.ceiling()));
+        let charged = if let Act::Take { cost } = act { cost } else { 0 };
+        let verdict = Verdict {
             allowed: passes,
-            remaining: log.capacity().saturating_sub(used).saturating_sub(floor),
-            retry_after: if passes { Micros::ZERO } else { Micros::new(frees).saturating_since(self.now) },
-            reset_after: Micros::new(reset_at).saturating_since(self.now),
+            remaining: log.capacity().saturating_sub(used).saturating_sub(check.meter().floor()),
+            retry_after: if passes { Micros::ZERO } else { until(rest) },
+            reset_after: until(reset_at),
+            unrecorded: if matches!(act, Act::Force { .. }) { unrecorded } else { 0 },
+            ahead: if act.charges() { until(newest) } else { Micros::ZERO },
             ..Verdict::default()
-        })
+        };
+        Some((verdict, [used.saturating_sub(charged), used]))
     }
 }
 
 /// Undoes what the script does to bytes that look like spaces.
 fn unescape(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((byte, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).filter(|_| *byte == b'%') {
-            Some(escaped) => {
-                bytes.push(escaped);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*byte);
-                rest = after;
-            }
+    let mut parts = word.split(|byte| *byte == b'%');
+    let mut bytes = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        let digits = part.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(escaped) => bytes.extend([&[escaped], &part[2..]].concat()),
+            None => bytes.extend([b"%", part].concat()),
         }
     }
     bytes

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 use crate::certificates::Certificates;
 
 /// Where a store keeps its states: made from a URL, or from a client of your own.
-pub struct Servers(Topology);
+pub struct Servers(pub(crate) Topology);
 
 pub(crate) enum Topology {
     One(Origin),
@@ -141,7 +141,7 @@ impl Servers {
         // A client for each: one that knows them all waits for a sentinel that
         // hangs before it listens to the next.
         let clients = sentinels.iter().map(|sentinel| {
-            let address = without_credentials(sentinel).into_connection_info()?.addr().clone();
+            let address = sentinel.as_str().into_connection_info()?.addr().clone();
             opener.sentinel(address, master, &node).map(Mutex::new)
         });
         Ok(Servers(Topology::One(Origin::Sentinels(clients.collect::<RedisResult<_>>()?))))
@@ -158,10 +158,6 @@ impl Servers {
             return Err(ConnectError::NoNodes);
         }
         Ok(Servers(Topology::Cluster(nodes)))
-    }
-
-    pub(crate) fn into_topology(self) -> Topology {
-        self.0
     }
 }
 
@@ -254,25 +250,14 @@ impl fmt::Debug for Servers {
 fn each_host<'u>(url: &'u str, scheme: &str, port: u16) -> (Vec<String>, &'u str) {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (credentials, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(credentials, hosts)| (credentials, hosts));
-    let at = if credentials.is_empty() { "" } else { "@" };
+    let (credentials, hosts) = hosts.split_at(hosts.rfind('@').map_or(0, |at| at + 1));
     let scheme = if scheme.starts_with("rediss") { "rediss" } else { "redis" };
     let urls = hosts.split(',').filter(|host| !host.is_empty()).map(|host| {
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        if has_port {
-            format!("{scheme}://{credentials}{at}{host}")
-        } else {
-            format!("{scheme}://{credentials}{at}{host}:{port}")
-        }
+        let port = if has_port { String::new() } else { format!(":{port}") };
+        format!("{scheme}://{credentials}{host}{port}")
     });
     (urls.collect(), path)
-}
-
-fn without_credentials(url: &str) -> String {
-    match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
-        _ => url.to_owned(),
-    }
 }
 
 impl Origin {
@@ -295,18 +280,6 @@ impl Origin {
             }
             #[cfg(feature = "internals")]
             Origin::Simulated(dialer) => dialer.dial(settings).await,
-        }
-    }
-
-    pub(crate) fn host(&self) -> Option<&str> {
-        match self {
-            Origin::Server(info) => match info.addr() {
-                ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host),
-                _ => None,
-            },
-            Origin::Sentinels(_) => None,
-            #[cfg(feature = "internals")]
-            Origin::Simulated(_) => None,
         }
     }
 }
@@ -370,7 +343,7 @@ mod tests {
         assert!(Servers::parse("redis+sentinel://127.0.0.1/mymaster/three").is_err());
         assert!(Servers::parse("redis+cluster://127.0.0.1/three").is_err());
         let servers = Servers::parse("redis+cluster://127.0.0.1,127.0.0.1:7001/3").expect("a URL");
-        let Topology::Cluster(nodes) = servers.into_topology() else { panic!("a cluster") };
+        let Topology::Cluster(nodes) = servers.0 else { panic!("a cluster") };
         assert!(nodes.iter().all(|node| node.get_connection_info().redis_settings().db() == 3));
     }
 
@@ -378,6 +351,5 @@ mod tests {
     fn hosts_get_the_credentials_and_a_port() {
         let (urls, path) = each_host("rediss+cluster://u:p@a,b:1/m/2", "rediss+cluster", 6379);
         assert_eq!((urls, path), (vec!["rediss://u:p@a:6379".into(), "rediss://u:p@b:1".into()], "m/2"));
-        assert_eq!(without_credentials("redis://u:p@a:1"), "redis://a:1");
     }
 }

@@ -5,9 +5,8 @@
 //! writes them as the scripts would have, with the same expiry.
 
 use tidegate::Micros;
-use tidegate::kernel::{Bucket, BucketState, Kernel, LimitKernel, Log, Style, Window, WindowState};
-use tidegate::store::Kept;
-use tidegate::store::Meter;
+use tidegate::kernel::{Bucket, BucketState, Kernel, LimitKernel, Window, WindowState};
+use tidegate::store::{Kept, Meter};
 
 /// What a state is kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,14 +52,30 @@ pub(crate) fn encoded(meter: &Meter, stored: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What the server is to have, and until when.
+/// What the server is to have, and until when: the script moves a state without setting its expiry again, by up to a
+/// horizon, and then it matters for as long.
 pub(crate) fn stored(meter: &Meter, kept: Kept) -> Kept {
     let Some(limit) = meter.limit().filter(|_| !kept.bytes.is_empty()) else { return kept };
-    match limit.kernel() {
-        LimitKernel::Bucket(bucket) => stored_bucket(&bucket, &kept.bytes),
-        LimitKernel::Window(window) => stored_window(&window, &kept.bytes),
-        LimitKernel::Log(log) => stored_log(&log, &kept.bytes),
-    }
+    let words = kept.bytes.chunks_exact(8).filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)));
+    let words: Vec<u64> = words.collect();
+    let text = match (limit.kernel(), words.as_slice()) {
+        (LimitKernel::Bucket(_), [at, 0]) => at.to_string(),
+        (LimitKernel::Bucket(_) | LimitKernel::Window(_), words) => joined(words),
+        (LimitKernel::Log(_), entries) => {
+            let mut sum = 0;
+            let entries = entries.chunks_exact(2).flat_map(|entry| {
+                sum = (sum + entry[1]) % SUMS;
+                [entry[0], sum]
+            });
+            joined(&[0].into_iter().chain(entries).collect::<Vec<u64>>())
+        }
+    };
+    let horizon = meter.horizon();
+    Kept { bytes: text.into_bytes(), forget_at: kept.forget_at.saturating_add(horizon).saturating_add(horizon) }
+}
+
+fn joined(numbers: &[u64]) -> String {
+    numbers.iter().map(u64::to_string).collect::<Vec<String>>().join(":")
 }
 
 /// The state of a bucket; `None` if this is none.
@@ -90,42 +105,6 @@ pub fn numbers<const N: usize>(text: &[u8]) -> Option<[u64; N]> {
 
 /// The running totals of a log are kept modulo this.
 const SUMS: u64 = 1 << 52;
-
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks_exact(8).filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
-}
-
-fn stored_bucket(bucket: &Bucket, bytes: &[u8]) -> Kept {
-    let mut words = words(bytes);
-    let (at, fraction) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
-    let horizon = bucket.full().div_ceil(bucket.drain());
-    let text = if fraction > 0 { format!("{at}:{fraction}") } else { at.to_string() };
-    let lasts = (at - at % horizon + 2 * horizon) * bucket.tick();
-    Kept { bytes: text.into_bytes(), forget_at: Micros::new(lasts) }
-}
-
-fn stored_window(window: &Window, bytes: &[u8]) -> Kept {
-    let mut words = words(bytes);
-    let mut next = || words.next().unwrap_or(0);
-    let (start, current, previous) = (next(), next(), next());
-    let lasts = match window.style() {
-        Style::FixedFromEpoch | Style::FixedFromFirst | Style::Calendar(_) => window.end_of(start),
-        Style::Sliding => window.end_of(start) + window.period_in_ticks(),
-    };
-    let lasts = lasts * window.tick();
-    Kept { bytes: format!("{start}:{current}:{previous}").into_bytes(), forget_at: Micros::new(lasts) }
-}
-
-fn stored_log(log: &Log, bytes: &[u8]) -> Kept {
-    let (mut text, mut sum, mut newest) = (String::from("0"), 0, 0);
-    let mut words = words(bytes);
-    while let (Some(at), Some(cost)) = (words.next(), words.next()) {
-        (sum, newest) = ((sum + cost) % SUMS, at);
-        text.push_str(&format!(":{at}:{sum}"));
-    }
-    let lasts = newest - newest % log.period() + 2 * log.period();
-    Kept { bytes: text.into_bytes(), forget_at: Micros::new(lasts) }
-}
 
 #[cfg(test)]
 mod tests {

@@ -8,11 +8,11 @@
 //! request has the slot. A state that loses its slot is counted anew; then its
 //! requests are decided by the servers, as without a lease.
 
+use std::hash::BuildHasher;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use foldhash::fast::SeedableRandomState;
 use tidegate::Micros;
-
-use crate::given_back::Hashing;
 
 /// The request within one lease's time that borrows.
 const BORROWING_REQUEST: u32 = 3;
@@ -21,7 +21,7 @@ const BORROWING_REQUEST: u32 = 3;
 const SLOTS: usize = 8_192;
 
 pub(super) struct Frequent {
-    hashing: Hashing,
+    hasher: SeedableRandomState,
     /// Made when a rule with a lease is first asked.
     slots: OnceLock<Box<[Mutex<Slot>]>>,
 }
@@ -35,13 +35,13 @@ struct Slot {
 }
 
 impl Frequent {
-    pub(super) fn new(hashing: Hashing) -> Frequent {
-        Frequent { hashing, slots: OnceLock::new() }
+    pub(super) fn new(hasher: SeedableRandomState) -> Frequent {
+        Frequent { hasher, slots: OnceLock::new() }
     }
 
     /// Counts a request, and says whether there have been enough within `window`.
     pub(super) fn count(&self, state_key: &[u8], window: Micros, now: Micros) -> bool {
-        let hash = self.hashing.hash(&state_key);
+        let hash = self.hasher.hash_one(state_key);
         let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| Mutex::default()).collect());
         let mut slot = slots[hash as usize % SLOTS].lock().unwrap_or_else(PoisonError::into_inner);
         if slot.hash != hash || now.saturating_since(slot.since) >= window {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_third_request_within_the_window_is_enough() {
-        let frequent = Frequent::new(Hashing::default());
+        let frequent = Frequent::new(SeedableRandomState::default());
         let asked = |state: &[u8], micros| frequent.count(state, SECOND, Micros::new(micros));
         let times = [7_000_000, 7_999_998, 7_999_999, 7_999_999, 8_000_000, 8_000_000, 9_000_000, 9_999_999, 9_999_999];
         let enough = [false, false, true, true, false, false, false, false, true];
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn any_number_of_states_has_the_same_memory() {
-        let frequent = Frequent::new(Hashing::default());
+        let frequent = Frequent::new(SeedableRandomState::default());
         let enough = (0..3 * SLOTS as u64).filter(|state| frequent.count(&state.to_le_bytes(), SECOND, Micros::ZERO));
         assert_eq!((enough.count(), frequent.slots.get().map(|slots| slots.len())), (0, Some(SLOTS)));
         assert!(size_of::<Mutex<Slot>>() * SLOTS <= 256 << 10);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::{RandomState, SeedableRandomState};
 use tidegate::Algorithm;
 use tidegate::store::{Check, Meter};
 
@@ -36,6 +36,9 @@ use tidegate::store::{Check, Meter};
 /// alone or together, and another limit refuses them, the rest goes back up to a
 /// second later, and counts beside the chunk until then. So does what was borrowed beyond a chunk for a
 /// caller that is refused in the end, because others took a part of it.
+///
+/// When a limit is changed, what is on lease of the one before counts as used until it goes back, within the
+/// [`ttl`](Lease::ttl).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// Units to borrow at a time; no more than the limit holds.
@@ -59,14 +62,20 @@ impl Lease {
 pub struct Leases {
     rules: HashMap<String, Lease, RandomState>,
     deadline: Duration,
+    /// Of what the layers remember by the names of states.
+    pub(super) hasher: SeedableRandomState,
 }
 
 impl Leases {
     /// Leases of these rules. A request that has to borrow takes no longer than
-    /// the deadline. The first ones after a change of their limit may wait as long again for units
-    /// of the former limit to go back.
+    /// the deadline.
     pub fn new(rules: impl IntoIterator<Item = (String, Lease)>, deadline: Duration) -> Leases {
-        Leases { rules: rules.into_iter().collect(), deadline }
+        Leases { rules: rules.into_iter().collect(), deadline, hasher: SeedableRandomState::default() }
+    }
+
+    /// The same, where the layers hash in this way.
+    pub(crate) fn hashed(self, hasher: SeedableRandomState) -> Leases {
+        Leases { hasher, ..self }
     }
 
     pub(super) fn deadline(&self) -> Duration {

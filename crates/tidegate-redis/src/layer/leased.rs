@@ -1,29 +1,26 @@
 //! Answers from units that were borrowed: locally while they last, by the
 //! store below otherwise.
 
-mod returns;
-
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::{Check, Former, Meter, Store, StoreError, refund_charges};
+use tidegate::store::{Check, Former, Store, StoreError, refund_charges};
 use tidegate::{Clock, Micros};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use super::frequent::Frequent;
 use super::lease::{Lease, Leases};
-use super::ledger::{Answer, Grant, Ledger, Loan, Next, Portion, Return, Served, Subject, Waiter, Wanting, after};
+use super::ledger::{Account, Answer, Grant, Ledger, Loan, Next, Portion, Return, Served, Subject, Waiter, Wanting};
 use crate::failure::RedisFailure;
-use crate::given_back::Hashing;
 use crate::key::local_key;
-use crate::runtime::{run, to_the_end};
+use crate::runtime::run;
 
 /// A store of which this process borrows units, to answer by itself while they
 /// last; see [`Lease`] for what that costs in exactness.
@@ -54,12 +51,8 @@ struct Borrower {
 impl<S: Store> Leased<S> {
     /// Borrows of `store`. What is left is given back in time on the runtime.
     pub fn new(store: S, leases: Arc<Leases>, runtime: Handle) -> Leased<S> {
-        Leased::hashed(store, leases, runtime, Hashing::default())
-    }
-
-    pub(crate) fn hashed(store: S, leases: Arc<Leases>, runtime: Handle, hashing: Hashing) -> Leased<S> {
         let shortest = leases.shortest();
-        let (ledger, frequent) = (Ledger::new(leases.deadline()), Frequent::new(hashing));
+        let (ledger, frequent) = (Ledger::new(), Frequent::new(leases.hasher.clone()));
         let lender = Arc::new(Lender { store, leases, ledger, frequent, runtime, answered: AtomicU64::new(0) });
         if let Some(shortest) = shortest {
             lender.runtime.spawn(give_back_in_time(Arc::downgrade(&lender), shortest));
@@ -96,28 +89,24 @@ impl<S: Store> Leased<S> {
 impl<S: Store> Store for Leased<S> {
     async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
         let lender = &self.lender;
-        lender.give_back_former(checks).await;
         let has_id = checks.iter().any(|check| check.id().is_some());
-        // Mostly it is one charge: what waits for units then is a receiver, and the timer is that of the call.
+        // Mostly it is one charge.
         if let ([check], [verdict]) = (checks, &mut *verdicts)
             && !has_id
             && takes_units(check)
             && let Some(borrower) = lender.borrower(check)
         {
             let now = self.clock().now();
-            return match lender.want(&borrower, check, now) {
-                Wanting::NoLease => lender.store.decide(checks, verdicts).await,
+            let (taken, at) = match lender.want(&borrower, check, now) {
+                Wanting::NoLease => return lender.store.decide(checks, verdicts).await,
                 Wanting::Taken(taken) => {
                     lender.answered.fetch_add(1, Ordering::Relaxed);
-                    *verdict = taken;
-                    Ok(now)
+                    (taken, now)
                 }
-                Wanting::Waits(told, _) => {
-                    let (taken, at) = heard(told).await?;
-                    *verdict = taken;
-                    Ok(at)
-                }
+                Wanting::Waits(told, _) => lender.heard(told).await?,
             };
+            *verdict = taken;
+            return Ok(at);
         }
         let borrowers = if has_id { Vec::new() } else { lender.borrowers(checks)? };
         if borrowers.iter().all(Option::is_none) {
@@ -128,14 +117,11 @@ impl<S: Store> Store for Leased<S> {
             lender.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(now);
         }
-        // One that is asked itself, in whichever part of the slice, keeps what it has.
-        let subject = |check| Subject::replacing(check, |former| !is_asked(checks, former, check));
-        let parts = checks.iter().map(|check| (subject(check), check.verb(), check.cost())).collect();
-        let decided = to_the_end(&lender.runtime, |is_gone| Arc::clone(lender).decide(parts, borrowers, is_gone));
-        // One deadline, however many calls it takes and however many requests wait for the same units.
-        let deadline = lender.leases.deadline();
-        let decided = run(&lender.runtime, async { timeout(deadline, decided).await }).await;
-        let (decided, at) = decided.unwrap_or_else(|_| Err(lender.late()))?;
+        let parts = checks.iter().map(|check| (Subject::of(check), check.verb(), check.cost())).collect();
+        // To the end, whatever becomes of the caller; and with one deadline, however many calls it takes.
+        let (tell, told) = oneshot::channel();
+        lender.runtime.spawn(Arc::clone(lender).decide(parts, borrowers, tell));
+        let (decided, at) = lender.heard(told).await?;
         verdicts.copy_from_slice(&decided);
         Ok(at)
     }
@@ -170,17 +156,6 @@ fn takes_units(check: &Check<'_>) -> bool {
     check.verb() == Verb::Charge && check.cost() > 0 && can_borrow(check)
 }
 
-/// Whether a slice asks a limit that one of its checks is to replace.
-fn is_asked(checks: &[Check<'_>], former: &Meter, check: &Check<'_>) -> bool {
-    let is_former = |meter: &Meter| meter.name() == former.name() && meter.meaning() == former.meaning();
-    checks.iter().any(|other| is_former(other.meter()) && other.key() == check.key())
-}
-
-/// What a caller that waited is told.
-async fn heard(told: oneshot::Receiver<Answer>) -> Answer {
-    told.await.unwrap_or(Err(RedisFailure::Garbled { what: "a grant" }.into()))
-}
-
 /// The task that asks for all that wait for units of a key.
 struct Turn<S> {
     lender: Arc<Lender<S>>,
@@ -191,7 +166,8 @@ struct Turn<S> {
 /// If its runtime is gone before it is done, no caller waits for it any longer.
 impl<S> Drop for Turn<S> {
     fn drop(&mut self) {
-        self.lender.ledger.abandon(&self.borrower.name, &self.held, self.borrower.lease.chunk);
+        let Borrower { name, lease } = &self.borrower;
+        self.lender.ledger.with(name, |account| account.abandon(&self.held, lease.chunk));
     }
 }
 
@@ -222,26 +198,6 @@ struct Decided<'l> {
     at: Micros,
     /// What was taken, and which checks the store was asked about; `None` if a check was refused.
     carried_out: Option<(Taken<'l>, Vec<usize>)>,
-}
-
-/// The thresholds that loans have crossed, which one caller is told of.
-#[derive(Default)]
-struct Crossed {
-    /// The limit that the latest of those loans were for.
-    subject: Option<Arc<Subject>>,
-    thresholds: u8,
-}
-
-impl Crossed {
-    fn add(&mut self, subject: &Arc<Subject>, thresholds: u8) {
-        let known = self.of(subject);
-        *self = Crossed { subject: Some(Arc::clone(subject)), thresholds: known | thresholds };
-    }
-
-    /// Those that are the thresholds of this limit.
-    fn of(&self, subject: &Arc<Subject>) -> u8 {
-        self.subject.as_ref().filter(|own| Arc::ptr_eq(own, subject)).map_or(0, |_| self.thresholds)
-    }
 }
 
 impl<S: Store> Lender<S> {
@@ -282,19 +238,29 @@ impl<S: Store> Lender<S> {
     ) -> bool {
         let mut taken = Taken { ledger: &self.ledger, portions: Vec::new() };
         for (index, (check, borrower)) in checks.iter().zip(borrowers).enumerate() {
-            let portion = borrower.as_ref().map(|own| self.ledger.portion(&own.name, check, own.lease.chunk));
-            let verdict =
-                borrower.as_ref().filter(|_| can_borrow(check)).and_then(|Borrower { name, .. }| match check.verb() {
-                    Verb::Charge if check.cost() > 0 => self.ledger.take(name, check.cost(), now),
-                    Verb::Peek => self.ledger.peek(name, check.cost(), now),
-                    Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => None,
-                });
+            let Some(Borrower { lease, name }) = borrower.as_ref().filter(|_| can_borrow(check)) else { return false };
+            let portion = self.ledger.portion(name, check, lease.chunk);
+            let verdict = self.ledger.with(name, |account| match check.verb() {
+                Verb::Charge if check.cost() > 0 => account.take(check.cost(), now),
+                Verb::Peek => account.peek(check.cost(), now),
+                Verb::Charge | Verb::Report | Verb::Refund | Verb::Reset | Verb::Settle(_) | Verb::Renew(_) => None,
+            });
             let Some(verdict) = verdict else { return false };
             verdicts[index] = verdict;
-            taken.portions.extend(portion.filter(|_| check.verb() == Verb::Charge));
+            taken.portions.extend((check.verb() == Verb::Charge).then_some(portion));
         }
         taken.keep();
         true
+    }
+
+    /// What a caller is told that waits for it, but no longer than the deadline.
+    async fn heard<T>(&self, told: oneshot::Receiver<Result<T, StoreError>>) -> Result<T, StoreError> {
+        let deadline = self.leases.deadline();
+        match run(&self.runtime, async { timeout(deadline, told).await }).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(RedisFailure::Garbled { what: "a grant" }.into()),
+            Err(_) => Err(RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() }.into()),
+        }
     }
 
     /// Decides a slice to the end. What was charged is given back if the caller is gone then.
@@ -302,23 +268,29 @@ impl<S: Store> Lender<S> {
         self: Arc<Self>,
         parts: Vec<(Subject, Verb, u64)>,
         borrowers: Vec<Option<Borrower>>,
-        is_gone: Arc<AtomicBool>,
-    ) -> Result<(Vec<Verdict>, Micros), StoreError> {
+        tell: oneshot::Sender<Result<(Vec<Verdict>, Micros), StoreError>>,
+    ) {
         let former: Vec<Vec<Former<'_>>> = parts.iter().map(|(subject, ..)| subject.former()).collect();
         let checks = parts.iter().zip(&former);
         let checks = checks.map(|((subject, verb, cost), former)| subject.check(*verb, *cost, former));
-        let checks = checks.collect::<Result<Vec<Check<'_>>, RedisFailure>>()?;
-        let Decided { verdicts, at, carried_out } = self.decide_parts(&checks, &borrowers).await?;
-        if let Some((taken, others)) = carried_out {
-            if is_gone.load(Ordering::Acquire) {
+        let checks = match checks.collect::<Result<Vec<Check<'_>>, RedisFailure>>() {
+            Ok(checks) => checks,
+            Err(failure) => return drop(tell.send(Err(failure.into()))),
+        };
+        let Decided { verdicts, at, carried_out } = match self.decide_parts(&checks, &borrowers).await {
+            Ok(decided) => decided,
+            Err(error) => return drop(tell.send(Err(error))),
+        };
+        let unheard = tell.send(Ok((verdicts, at))).err();
+        match (carried_out, unheard) {
+            (Some((taken, _)), None) => taken.keep(),
+            (Some((taken, others)), Some(Ok((verdicts, _)))) => {
                 drop(taken);
                 let charged: Vec<_> = others.iter().map(|index| (checks[*index], verdicts[*index])).collect();
                 refund_charges(&self.store, charged).await;
-            } else {
-                taken.keep();
             }
+            (None, _) | (Some(_), Some(Err(_))) => {}
         }
-        Ok((verdicts, at))
     }
 
     /// Decides checks of which some are under a lease that does not suffice:
@@ -339,7 +311,7 @@ impl<S: Store> Lender<S> {
             let wanting = lease.map_or(Wanting::NoLease, |borrower| self.want(borrower, check, self.now()));
             let (verdict, at) = match wanting {
                 Wanting::Taken(verdict) => (verdict, self.now()),
-                Wanting::Waits(told, _) => heard(told).await?,
+                Wanting::Waits(told, _) => self.heard(told).await?,
                 Wanting::NoLease => {
                     others.push(index);
                     continue;
@@ -375,7 +347,7 @@ impl<S: Store> Lender<S> {
         }
         let is_reset = |index: &&usize| checks[**index].verb() == Verb::Reset;
         for borrower in others.iter().filter(is_reset).filter_map(|index| borrowers[*index].as_ref()) {
-            self.ledger.cancel(&borrower.name);
+            self.ledger.with(&borrower.name, Account::cancel);
         }
         Ok(Decided { verdicts, at: now, carried_out: Some((taken, others)) })
     }
@@ -385,7 +357,8 @@ impl<S: Store> Lender<S> {
     fn beside_held<'a>(&self, check: Check<'a>, borrower: Option<&Borrower>) -> (Check<'a>, u64) {
         let is_peek = check.verb() == Verb::Peek && can_borrow(&check);
         let Some(borrower) = borrower.filter(|_| is_peek) else { return (check, 0) };
-        let held = self.ledger.held(&borrower.name, self.now());
+        let now = self.now();
+        let held = self.ledger.with(&borrower.name, |account| account.held(now));
         let rest = Check::new(check.meter(), check.key(), Verb::Peek, check.cost().saturating_sub(held));
         rest.map_or((check, 0), |rest| (rest.with_former(check.former()), held))
     }
@@ -410,99 +383,56 @@ impl<S: Store> Lender<S> {
     /// Asks for units as long as callers wait for them.
     async fn borrow(&self, borrower: &Borrower) {
         let Borrower { lease, name } = borrower;
-        let mut crossed = Crossed::default();
-        while let Some(next) = self.ledger.next(name, lease.chunk, self.now()) {
+        loop {
+            let now = self.now();
+            let Some(next) = self.ledger.with(name, |account| account.next(lease.chunk, now)) else { return };
             let (loan, left) = match next {
                 Next::Ask(loan, left) => (loan, left),
                 Next::Tell(served) => {
-                    let now = self.now();
-                    self.tell_served(borrower, served, (now, now), &mut crossed);
+                    self.tell_served(borrower, served, now, now);
                     continue;
                 }
             };
-            match self.ask_in_time(borrower, &loan, left).await {
-                Ok((units, mut verdict, at)) if verdict.allowed => {
-                    crossed.add(&loan.subject, std::mem::take(&mut verdict.crossed));
+            match self.ask_for_units(*lease, &loan, left).await {
+                Ok((units, verdict, at)) if verdict.allowed => {
                     let now = self.now();
                     let until = now.saturating_add(Micros::from_duration(lease.ttl));
                     let grant = Grant { units, chunk: lease.chunk, verdict, at: now, until };
                     // If not, it was reset meanwhile, and that may have forgotten what was charged for them.
-                    if let Some(served) = self.ledger.grant(name, &loan, grant) {
-                        self.tell_served(borrower, served, (at, now), &mut crossed);
+                    if let Some(served) = self.ledger.with(name, |account| account.grant(&loan, grant)) {
+                        self.tell_served(borrower, served, at, now);
                     }
                     // Callers that come back at once wait for the next call together.
                     yield_now().await;
                 }
-                failed => {
-                    self.tell_failure(borrower, &loan, &failed.map(|(_, verdict, at)| (verdict, at)), &mut crossed);
-                }
+                failed => self.tell_failure(borrower, &loan, &failed.map(|(_, verdict, at)| (verdict, at))),
             }
         }
-    }
-
-    /// Asks for units, and meanwhile tells callers whose deadline is over.
-    async fn ask_in_time(
-        &self,
-        borrower: &Borrower,
-        loan: &Loan,
-        left: Option<Return>,
-    ) -> Result<(u64, Verdict, Micros), StoreError> {
-        let mut asked = pin!(async {
-            if let Some(left) = left {
-                self.give_back(left).await?;
-            }
-            self.ask_for_units(borrower.lease, loan).await
-        });
-        loop {
-            let now = Instant::now();
-            let (late, next) = self.ledger.late(&borrower.name, now);
-            for tell in late {
-                let _ = tell.send(Err(self.late()));
-            }
-            // One that comes from now on does not give up before that.
-            let next = next.unwrap_or(after(now, self.leases.deadline()));
-            if let Ok(asked) = timeout_at(next, &mut asked).await {
-                return asked;
-            }
-        }
-    }
-
-    /// The failure of a request that has waited for units for too long.
-    fn late(&self) -> StoreError {
-        let deadline = self.leases.deadline();
-        RedisFailure::Deadline { deadline, last_word: "borrowing takes longer".into() }.into()
     }
 
     /// Tells callers that they have taken their costs: when the store decided for those that it was
-    /// asked for, and now for those that take what was left.
-    fn tell_served(&self, borrower: &Borrower, served: Served, (at, now): (Micros, Micros), crossed: &mut Crossed) {
+    /// asked for, and now for those that take what was left. The first that is there hears which thresholds were
+    /// crossed; what others have taken that are gone is kept.
+    fn tell_served(&self, Borrower { lease, name }: &Borrower, served: Served, at: Micros, now: Micros) {
         let Served { waiters, mut verdict } = served;
         for waiter in waiters {
             verdict.remaining = verdict.remaining.saturating_sub(waiter.cost);
             let at = if waiter.was_asked_for() { at } else { now };
-            self.tell(borrower, waiter, Ok((verdict, at)), crossed);
-        }
-    }
-
-    /// Tells a caller, and if it is there what was crossed. What it has taken is kept if it is gone.
-    fn tell(&self, Borrower { lease, name }: &Borrower, mut waiter: Waiter, answer: Answer, crossed: &mut Crossed) {
-        let is_allowed = answer.as_ref().is_ok_and(|(verdict, _)| verdict.allowed);
-        let told = crossed.of(&waiter.subject);
-        let answer = answer.map(|(verdict, at)| (Verdict { crossed: verdict.crossed | told, ..verdict }, at));
-        let is_heard = answer.is_ok();
-        if !waiter.tell(answer) {
-            if is_allowed {
-                self.ledger.keep(name, &waiter, lease.chunk);
+            let Waiter { cost, resets, tell, .. } = waiter;
+            if tell.send(Ok((verdict, at))).is_ok() {
+                verdict.crossed = 0;
+            } else {
+                self.ledger.with(name, |account| account.keep_taken(cost, resets, lease.chunk));
             }
-        } else if is_heard && told != 0 {
-            *crossed = Crossed::default();
         }
+        self.ledger.with(name, |account| account.untold(verdict.crossed));
     }
 
     /// Tells callers that they were refused, or that there was no answer.
-    fn tell_failure(&self, borrower: &Borrower, loan: &Loan, failed: &Answer, crossed: &mut Crossed) {
-        let waiters = self.ledger.end(&borrower.name, loan, failed.is_ok(), borrower.lease.chunk);
-        let held = self.ledger.held(&borrower.name, self.now());
+    fn tell_failure(&self, Borrower { lease, name }: &Borrower, loan: &Loan, failed: &Answer) {
+        let now = self.now();
+        let end = |account: &mut Account| (account.end(loan, failed.is_ok(), lease.chunk), account.held(now));
+        let (waiters, held) = self.ledger.with(name, end);
         for waiter in waiters {
             let answer = match failed {
                 Ok((verdict, at)) => {
@@ -513,12 +443,21 @@ impl<S: Store> Lender<S> {
                     Err(failure.unwrap_or(RedisFailure::Garbled { what: "a grant" }).into())
                 }
             };
-            self.tell(borrower, waiter, answer, crossed);
+            _ = waiter.tell.send(answer);
         }
     }
 
-    /// How many units the store charged, what it said, and when. A refusal is that of the first caller.
-    async fn ask_for_units(&self, lease: Lease, loan: &Loan) -> Result<(u64, Verdict, Micros), StoreError> {
+    /// How many units the store charged, what it said, and when. A refusal is that of the first caller. What is left of
+    /// the lease before goes back first.
+    async fn ask_for_units(
+        &self,
+        lease: Lease,
+        loan: &Loan,
+        left: Option<Return>,
+    ) -> Result<(u64, Verdict, Micros), StoreError> {
+        if let Some(left) = left {
+            self.give_back(left).await?;
+        }
         let mut units = loan.wanted(lease.chunk, loan.subject.meter.capacity());
         let (mut verdict, mut at) = self.ask(&loan.subject, Verb::Charge, units).await?;
         // What there is, if that will do. If other processes were faster, or it will not do, what the
@@ -541,5 +480,29 @@ impl<S: Store> Lender<S> {
         let mut verdicts = [Verdict::default()];
         let at = self.store.decide(&[check], &mut verdicts).await?;
         Ok((verdicts[0], at))
+    }
+
+    /// Gives units back, or keeps them to try again later, which is an error.
+    async fn give_back(&self, left: Return) -> Result<(), StoreError> {
+        let Err(error) = self.ask(&left.subject, Verb::Refund, left.units).await else { return Ok(()) };
+        match RedisFailure::of(&error) {
+            // Nothing was carried out: they go back with a later attempt.
+            Some(RedisFailure::Away { .. } | RedisFailure::Refused { .. } | RedisFailure::Contended { .. }) => {
+                self.ledger.owe(&local_key(&left.subject.meter, &left.subject.key), left);
+                return Err(error);
+            }
+            Some(failure) => tracing::warn!(%failure, left.units, "borrowed units could not be given back"),
+            None => tracing::warn!(%error, left.units, "borrowed units could not be given back"),
+        }
+        Ok(())
+    }
+
+    /// Gives back what is left of the leases that are over at `now`.
+    async fn give_back_expired(&self, now: Micros) {
+        for state_key in self.ledger.expired(now) {
+            if let Some(left) = self.ledger.with(&state_key, |account| account.give_up_expired(now)) {
+                _ = self.give_back(left).await;
+            }
+        }
     }
 }

@@ -10,18 +10,13 @@ mod waiter;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tidegate::Micros;
-use tidegate::kernel::Verdict;
 use tidegate::store::Check;
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 
-use self::account::Account;
-pub(super) use self::account::{Grant, Leaving, Loan, Next, Return, Served, Wanting};
-pub(super) use self::waiter::{Answer, Subject, Waiter, after};
+pub(super) use self::account::{Account, Grant, Loan, Next, Return, Served, Wanting};
+pub(super) use self::waiter::{Answer, Subject, Waiter};
 
 /// Keys on lease at a time; others are decided by the servers.
 const MAX_KEYS: usize = 100_000;
@@ -33,8 +28,6 @@ type Shard = HashMap<Box<[u8]>, Account, RandomState>;
 pub(super) struct Ledger {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
-    /// How long a caller waits for units.
-    deadline: Duration,
 }
 
 /// What a check takes, and may have to put back.
@@ -47,8 +40,8 @@ pub(super) struct Portion<'c> {
 }
 
 impl Ledger {
-    pub(super) fn new(deadline: Duration) -> Ledger {
-        Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default(), deadline }
+    pub(super) fn new() -> Ledger {
+        Ledger { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::default() }
     }
 
     fn shard(&self, state_key: &[u8]) -> MutexGuard<'_, Shard> {
@@ -56,29 +49,14 @@ impl Ledger {
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the account of a state, if it has one.
-    fn with<R>(&self, state_key: &[u8], look: impl FnOnce(&mut Account) -> R) -> Option<R> {
-        self.shard(state_key).get_mut(state_key).map(look)
-    }
-
-    /// Takes `cost` of what is on lease.
-    pub(super) fn take(&self, state_key: &[u8], cost: u64, now: Micros) -> Option<Verdict> {
-        self.with(state_key, |account| account.take(cost, now))?
-    }
-
-    /// What a charge of `cost` would be answered, if the lease alone decides.
-    pub(super) fn peek(&self, state_key: &[u8], cost: u64, now: Micros) -> Option<Verdict> {
-        self.with(state_key, |account| account.peek(cost, now))?
-    }
-
-    /// Units that can be taken now.
-    pub(super) fn held(&self, state_key: &[u8], now: Micros) -> u64 {
-        self.with(state_key, |account| account.held(now)).unwrap_or(0)
+    /// Does something with the account of a state; nothing comes of it if there is none.
+    pub(super) fn with<R: Default>(&self, state_key: &[u8], ask: impl FnOnce(&mut Account) -> R) -> R {
+        self.shard(state_key).get_mut(state_key).map(ask).unwrap_or_default()
     }
 
     /// What a check is about to take.
     pub(super) fn portion<'c>(&self, state_key: &'c [u8], check: &'c Check<'c>, chunk: u64) -> Portion<'c> {
-        Portion { state_key, check, chunk, resets: self.with(state_key, |account| account.resets()).unwrap_or(0) }
+        Portion { state_key, check, chunk, resets: self.with(state_key, |account| account.resets()) }
     }
 
     /// Puts back what was taken a moment ago, unless the state was reset since then. Others may have
@@ -96,16 +74,6 @@ impl Ledger {
         }
     }
 
-    /// Keeps what was taken for a caller that is gone, as far as it fits into a chunk and unless the
-    /// state was reset since then.
-    pub(super) fn keep(&self, state_key: &[u8], gone: &Waiter, chunk: u64) {
-        self.with(state_key, |account| {
-            if account.resets() == gone.resets {
-                account.keep(gone.cost, chunk);
-            }
-        });
-    }
-
     /// Takes the cost of a check, or waits for it: the first that waits asks the servers. A state
     /// without a lease gets one if its key `is_frequent` and not too many have one.
     pub(super) fn take_or_wait(
@@ -117,49 +85,13 @@ impl Ledger {
     ) -> Wanting {
         let mut shard = self.shard(state_key);
         if let Some(account) = shard.get_mut(state_key) {
-            return account.take_or_wait(check, now, self.deadline);
+            return account.take_or_wait(check, now);
         }
         if !is_frequent() || shard.len() >= MAX_KEYS / SHARDS {
             return Wanting::NoLease;
         }
         let account = shard.entry(state_key.into()).or_insert_with(|| Account::new(Arc::new(Subject::of(check))));
-        account.take_or_wait(check, now, self.deadline)
-    }
-
-    /// What is to be done for those that wait; `None` if no caller waits, and the turn is over.
-    pub(super) fn next(&self, state_key: &[u8], chunk: u64, now: Micros) -> Option<Next> {
-        self.with(state_key, |account| account.next(chunk, now))?
-    }
-
-    /// Adds what was granted, if it is what was asked for last.
-    pub(super) fn grant(&self, state_key: &[u8], loan: &Loan, grant: Grant) -> Option<Served> {
-        self.with(state_key, |account| account.grant(loan, grant))?
-    }
-
-    /// Notes that nothing came of a request for units. Returns the callers to be told.
-    pub(super) fn end(&self, state_key: &[u8], loan: &Loan, is_refused: bool, chunk: u64) -> Vec<Waiter> {
-        self.with(state_key, |account| account.end(loan, is_refused, chunk)).unwrap_or_default()
-    }
-
-    /// Ends a turn before it is over: those that wait hear that there is no answer.
-    pub(super) fn abandon(&self, state_key: &[u8], turn: &Arc<()>, chunk: u64) {
-        self.with(state_key, |account| account.abandon(turn, chunk));
-    }
-
-    /// The callers whose deadline is over at `now`, and when that of the next one is.
-    pub(super) fn late(&self, state_key: &[u8], now: Instant) -> (Vec<oneshot::Sender<Answer>>, Option<Instant>) {
-        self.with(state_key, |account| account.late(now)).unwrap_or_default()
-    }
-
-    /// Forgets the units of one state: it was reset.
-    pub(super) fn cancel(&self, state_key: &[u8]) {
-        self.with(state_key, Account::cancel);
-    }
-
-    /// Gives up the lease of one state: its limit is no longer in force. `None` if nothing of it is
-    /// on its way back.
-    pub(super) fn leave(&self, state_key: &[u8]) -> Option<Leaving> {
-        self.with(state_key, Account::leave)?
+        account.take_or_wait(check, now)
     }
 
     /// Keeps what could not be given back yet. No request can take it meanwhile.
@@ -187,12 +119,6 @@ impl Ledger {
         }
         expired.sort_unstable();
         expired
-    }
-
-    /// Gives up the lease of a state if it is over at `now`, and else what is too much of it. Until
-    /// then its units are in its account, where a reset finds them.
-    pub(super) fn give_up_expired(&self, state_key: &[u8], now: Micros) -> Option<Return> {
-        self.with(state_key, |account| account.give_up_expired(now))?
     }
 
     /// Units on lease now.

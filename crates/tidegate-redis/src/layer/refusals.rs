@@ -1,4 +1,4 @@
-//! What was refused, and until when it is refused again.
+//! Repeats refusals without asking, until the request could pass.
 //!
 //! A refused slice of checks is refused again from here until the earliest instant
 //! at which any part of the answer could change, as far as this process knows.
@@ -7,15 +7,19 @@
 //! changed limit has states of its own, so it never meets an old answer.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate::Micros;
 use tidegate::kernel::{Verb, Verdict};
-use tidegate::store::Check;
+use tidegate::store::{Check, Store, StoreError};
+use tidegate::{Clock, Micros};
 
-use crate::given_back::{GivenBack, Hashing};
-use crate::key::write_key;
+use super::lease::Leases;
+use crate::given_back::GivenBack;
+use crate::key::local_key;
 
 /// How many refusals a [`RedisStore`](crate::RedisStore) remembers, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,19 +37,68 @@ impl Default for RefusalSettings {
     }
 }
 
+/// A store whose refusals are remembered.
+///
+/// A request with an id, and one that is not all charges, is always decided by
+/// the store.
+pub struct RefusalCache<S> {
+    store: S,
+    refusals: Option<Refusals>,
+    repeated: AtomicU64,
+}
+
+impl<S> RefusalCache<S> {
+    /// A store whose refusals are remembered there; with `None`, they are not.
+    pub fn new(store: S, refusals: impl Into<Option<Refusals>>) -> RefusalCache<S> {
+        RefusalCache { store, refusals: refusals.into(), repeated: AtomicU64::new(0) }
+    }
+
+    /// The store below.
+    pub fn inner(&self) -> &S {
+        &self.store
+    }
+
+    /// Refusals that were repeated without asking the store.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
+    }
+}
+
+impl<S: Store> Store for RefusalCache<S> {
+    async fn decide(&self, checks: &[Check<'_>], verdicts: &mut [Verdict]) -> Result<Micros, StoreError> {
+        let Some(refusals) = &self.refusals else { return self.store.decide(checks, verdicts).await };
+        let _given_back = refusals.given_back_by(checks);
+        let Some(lookup) = refusals.lookup(checks, self.clock().now()) else {
+            return self.store.decide(checks, verdicts).await;
+        };
+        if let Some(at) = refusals.answer(&lookup, verdicts) {
+            self.repeated.fetch_add(1, Ordering::Relaxed);
+            return Ok(at);
+        }
+        let at = self.store.decide(checks, verdicts).await?;
+        refusals.remember(lookup, verdicts, at, self.clock().now());
+        Ok(at)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+
+    fn in_background(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.store.in_background(task);
+    }
+}
+
 /// Refusals by what was asked.
 type Shard = HashMap<Box<[u8]>, Refusal>;
-
-/// Which slices are never remembered.
-type Exempt = Box<dyn Fn(&[Check<'_>]) -> bool + Send + Sync>;
 
 /// The refusals that a process remembers.
 pub struct Refusals {
     settings: RefusalSettings,
-    hashing: Hashing,
     shards: Box<[Mutex<Shard>]>,
     given_back: Arc<GivenBack>,
-    exempt: Option<Exempt>,
+    /// Slices that have to do with these are always asked about.
+    leases: Arc<Leases>,
 }
 
 struct Refusal {
@@ -60,7 +113,7 @@ struct Refusal {
 
 /// What is needed to remember the refusal of a slice that is being decided.
 #[derive(Debug)]
-pub(super) struct Lookup {
+struct Lookup {
     name: Box<[u8]>,
     asked: Micros,
     given_back: u64,
@@ -68,7 +121,7 @@ pub(super) struct Lookup {
 
 /// Checks that give something back: refusals from before are forgotten when
 /// this is dropped, also if the caller does not wait for the answer.
-pub(super) struct GivingBack<'r> {
+struct GivingBack<'r> {
     given_back: &'r GivenBack,
     checks: &'r [Check<'r>],
 }
@@ -84,25 +137,10 @@ const SHARDS: usize = 64;
 impl Refusals {
     /// Remembers nothing yet.
     #[must_use]
-    pub fn new(settings: RefusalSettings) -> Refusals {
-        Refusals::hashed(settings, Hashing::default())
-    }
-
-    pub(crate) fn hashed(settings: RefusalSettings, hashing: Hashing) -> Refusals {
-        Refusals {
-            settings,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            given_back: Arc::new(GivenBack::new(hashing.clone())),
-            hashing,
-            exempt: None,
-        }
-    }
-
-    /// Has slices of which this is true always asked about.
-    #[must_use]
-    pub fn except(mut self, exempt: impl Fn(&[Check<'_>]) -> bool + Send + Sync + 'static) -> Refusals {
-        self.exempt = Some(Box::new(exempt));
-        self
+    pub fn new(settings: RefusalSettings, leases: Arc<Leases>) -> Refusals {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let given_back = Arc::new(GivenBack::new(leases.hasher.clone()));
+        Refusals { settings, shards, given_back, leases }
     }
 
     /// What the store below counts, when it gives units back by itself.
@@ -111,27 +149,27 @@ impl Refusals {
     }
 
     fn shard(&self, name: &[u8]) -> &Mutex<Shard> {
-        &self.shards[self.hashing.hash(&name) as usize % SHARDS]
+        &self.shards[self.leases.hasher.hash_one(name) as usize % SHARDS]
     }
 
     /// What has to be forgotten of these checks when they are carried out. After a report
     /// the waits are longer.
-    pub(super) fn given_back_by<'r>(&'r self, checks: &'r [Check<'_>]) -> Option<GivingBack<'r>> {
+    fn given_back_by<'r>(&'r self, checks: &'r [Check<'_>]) -> Option<GivingBack<'r>> {
         let gives_back = |check: &Check<'_>| !matches!(check.verb(), Verb::Charge | Verb::Peek);
         checks.iter().any(gives_back).then(|| GivingBack { given_back: &self.given_back, checks })
     }
 
     /// The lookup of a slice, if its refusals can be remembered.
-    pub(super) fn lookup(&self, checks: &[Check<'_>], now: Micros) -> Option<Lookup> {
+    fn lookup(&self, checks: &[Check<'_>], now: Micros) -> Option<Lookup> {
         let is_charge = |check: &Check<'_>| check.verb() == Verb::Charge && check.cost() > 0 && check.id().is_none();
-        if !checks.iter().all(is_charge) || self.exempt.as_ref().is_some_and(|exempt| exempt(checks)) {
+        if !checks.iter().all(is_charge) || self.leases.concern(checks) {
             return None;
         }
         let mut name = Vec::new();
         for check in checks {
-            write_key(&mut name, "", check.meter(), check.key());
-            // No name of a state has this byte.
-            name.push(0);
+            let state = local_key(check.meter(), check.key());
+            name.extend(state.len().to_le_bytes());
+            name.extend(state);
             name.extend(check.cost().to_le_bytes());
             // Windows of several counts may have one state.
             name.extend(check.meter().capacity().to_le_bytes());
@@ -142,7 +180,7 @@ impl Refusals {
     }
 
     /// The refusal that still holds, and when it was made.
-    pub(super) fn answer(&self, lookup: &Lookup, verdicts: &mut [Verdict]) -> Option<Micros> {
+    fn answer(&self, lookup: &Lookup, verdicts: &mut [Verdict]) -> Option<Micros> {
         let mut shard = self.shard(&lookup.name).lock().unwrap_or_else(PoisonError::into_inner);
         let refusal = shard.get(&lookup.name)?;
         let elapsed = lookup.asked.saturating_since(refusal.answered);
@@ -162,7 +200,7 @@ impl Refusals {
     }
 
     /// Remembers an answer that is there now, if it is a refusal.
-    pub(super) fn remember(&self, lookup: Lookup, verdicts: &[Verdict], at: Micros, now: Micros) {
+    fn remember(&self, lookup: Lookup, verdicts: &[Verdict], at: Micros, now: Micros) {
         let refused = verdicts.iter().filter(|verdict| !verdict.allowed);
         let Some(wait) = refused.map(|verdict| verdict.retry_after).min() else { return };
         let wait = wait.min(Micros::from_duration(self.settings.max_age));
@@ -190,7 +228,7 @@ mod tests {
     use super::*;
 
     fn refusals(settings: RefusalSettings) -> Refusals {
-        Refusals::new(settings)
+        Refusals::new(settings, Arc::new(Leases::new([], Duration::from_secs(60))))
     }
 
     fn refused(retry_after: u64) -> Verdict {

@@ -14,12 +14,12 @@ use std::collections::VecDeque;
 use futures_util::future::join_all;
 use tidegate::Micros;
 use tidegate::kernel::{Charged, Verb, Verdict};
-use tidegate::store::{Check, Purpose};
+use tidegate::store::{Check, Store};
 
 use super::Remote;
-use super::swap::{Member, Swapped, began, unchanged};
+use super::swap::{Member, Seen, Swapped, began, unchanged};
 use crate::failure::RedisFailure;
-use crate::script::{FormerStep, Once, Outcome, Step, Task, Tell, charges};
+use crate::script::{Call, FormerStep, Once, Outcome, Step, Tell, charges};
 use crate::state::Form;
 
 /// The checks of a slice that one call decides; at least one.
@@ -110,7 +110,7 @@ impl Remote {
     /// The checks by slot, charges first: a peek or a refund comes when none
     /// can refuse any more.
     fn groups<'a>(&self, members: Vec<Member<'a>>) -> VecDeque<Group<'a>> {
-        let slots: Vec<u16> = members.iter().map(|member| self.client.slot(&member.key)).collect();
+        let slots: Vec<u16> = members.iter().map(|member| self.client.nodes().slot(&member.key)).collect();
         let is_one = slots.iter().all(|slot| *slot == slots[0]);
         let mut groups: Vec<((u16, u8), Group<'a>)> = Vec::with_capacity(1);
         for (member, slot) in members.into_iter().zip(slots) {
@@ -127,30 +127,100 @@ impl Remote {
     /// The id under which a group is carried out once, if it has one.
     fn once(&self, group: &Group<'_>) -> Option<Once> {
         let checks: Vec<Check<'_>> = group.members.iter().map(|member| member.check).collect();
-        let mut once = Once::of(&checks, &self.settings.prefix, self.settings.ids_for)?;
-        once.add_gone(group.members.iter().map(|member| &*member.gone));
-        Some(once)
+        Once::of(&checks, &self.settings.prefix, self.settings.ids_for, self.clock().now())
     }
 
+    /// Decides a group by one call of the script. Checks that no script knows are decided here, on states that were
+    /// read before, and the script writes what came out if they are still the same.
     async fn decide_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        if group.members.iter().any(Member::is_swapped) {
-            return self.swap_group(group, intent).await;
+        let once = self.once(group);
+        let mut seen = self.look(group, once.as_ref()).await?;
+        for _ in 0..MAX_TRIES {
+            let (call, swapped) = self.group_call(group, intent, once.as_ref(), seen.as_ref())?;
+            let reply = self.client.ask(&call).await?;
+            if reply.is_of_other_limits(once.as_ref()) {
+                return Ok(group.passed_before(reply.now));
+            }
+            if reply.outcome == Outcome::Overtaken {
+                seen = Some(Seen::of(&call, &reply));
+                continue;
+            }
+            let carried_out = reply.outcome == Outcome::CarriedOut;
+            let verdicts = group.members.iter().zip(&swapped).enumerate();
+            let verdicts = verdicts.map(|(place, (member, swapped))| match swapped {
+                Some(swapped) if !reply.is_repeated() => {
+                    Ok(if carried_out { swapped.verdict } else { swapped.withheld })
+                }
+                Some(_) | None => reply.verdict(place, member.task().as_ref().unwrap_or(&call.steps[place].task)),
+            });
+            let verdicts = call.told(&reply, verdicts.collect::<Result<_, _>>()?);
+            return Ok(Decided { at: reply.now, carried_out, verdicts });
         }
-        let mut steps = group.steps(decide);
-        let members = group.members.iter().enumerate();
-        steps.extend(members.filter_map(|(place, member)| self.tell(group, member, place, intent)));
-        let mut call = self.call(steps);
-        call.former = group.former_steps(0..);
-        call.is_withheld = intent == Intent::Withhold;
-        (call.once, call.can_part) = (self.once(group), group.can_part());
-        let reply = self.client.ask(&call).await?;
-        if reply.is_of_other_limits(call.once.as_ref()) {
-            return Ok(group.passed_before(reply.now));
+        Err(RedisFailure::Contended { tries: MAX_TRIES })
+    }
+
+    /// Reads what the client needs to decide checks of a group; `None` if the script decides all of them.
+    async fn look(&self, group: &Group<'_>, once: Option<&Once>) -> Result<Option<Seen>, RedisFailure> {
+        let swapped = group.members.iter().filter(|member| member.is_swapped());
+        let mut steps: Vec<Step<'_>> = swapped.flat_map(Member::look).collect();
+        if steps.is_empty() {
+            return Ok(None);
         }
-        let steps = || call.steps.iter().take(group.members.len()).enumerate();
-        let verdicts = steps().map(|(index, step)| reply.verdict(index, &step.task));
-        let verdicts = call.told(&reply, verdicts.collect::<Result<Vec<_>, _>>()?, |place| place);
-        Ok(Decided { at: reply.now, carried_out: reply.outcome == Outcome::CarriedOut, verdicts })
+        steps.extend(self.beside(group, once).map(|key| unchanged(key, Form::Text, Vec::new())));
+        let look = Call { can_part: group.can_part(), ..self.call(steps) };
+        let reply = self.client.ask(&look).await?;
+        Ok(Some(Seen::of(&look, &reply)))
+    }
+
+    /// What is looked at with the states, and must still be that when they are written: what is to be corrected, and
+    /// in strict mode the history of the server.
+    fn beside(&self, group: &Group<'_>, once: Option<&Once>) -> impl Iterator<Item = Vec<u8>> {
+        let genesis = group.members.first().and_then(|member| self.genesis(&member.key));
+        once.and_then(Once::reserved).map(<[u8]>::to_vec).into_iter().chain(genesis)
+    }
+
+    /// The call that decides a group, and what the client decided. The members' own states come first, in their order.
+    fn group_call<'a>(
+        &self,
+        group: &Group<'a>,
+        intent: Intent,
+        once: Option<&Once>,
+        seen: Option<&Seen>,
+    ) -> Result<(Call<'a>, Vec<Option<Swapped<'a>>>), RedisFailure> {
+        let (mut own, mut behind, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        let mut all_swapped = Vec::with_capacity(group.members.len());
+        let correcting = seen.and_then(|seen| Some(seen.state(once?.reserved()?)));
+        let charges = correcting.map(|record| charges(record).ok_or(RedisFailure::NotReserved)).transpose()?;
+        for (place, member) in group.members.iter().enumerate() {
+            let tell = self.tell(group, member, place, intent);
+            let Some(seen) = seen.filter(|_| member.is_swapped()) else {
+                own.extend(member.task().map(|task| Step { key: member.key.clone(), task }));
+                told.extend(tell);
+                all_swapped.push(None);
+                continue;
+            };
+            let since = self.genesis(&member.key).map(|genesis| began(seen.state(&genesis))).transpose()?;
+            let mut swapped = match &charges {
+                Some(charges) => member.correcting(charges).decide(seen, since)?,
+                None => member.decide(seen, since)?,
+            };
+            behind.extend(swapped.steps.split_off(1));
+            own.append(&mut swapped.steps);
+            told.extend(tell.map(|step| step.decided(swapped.used, member.check.verb(), member.check.cost())));
+            all_swapped.push(Some(swapped));
+        }
+        if let Some(seen) = seen {
+            let state = |key: &[u8]| seen.state(key).to_vec();
+            behind.extend(self.beside(group, once).map(|key| unchanged(key.clone(), Form::Text, state(&key))));
+        }
+        let mut call = self.call([own, behind, told].concat());
+        call.former = group.former_steps();
+        if let Some(Seen { now, .. }) = seen {
+            (call.is_past, call.now, call.believed) = (call.now.is_none(), Some(*now), *now);
+        }
+        (call.is_withheld, call.can_part) = (intent == Intent::Withhold, group.can_part());
+        call.once = once.cloned();
+        Ok((call, all_swapped))
     }
 
     /// A step that says which thresholds a member crosses, if that takes one.
@@ -159,115 +229,26 @@ impl Remote {
         Tell::step(&member.check, place, &self.settings.prefix, &member.key).filter(|_| is_told)
     }
 
-    /// A group of which the client decides some checks: those of custom
-    /// kernels, and of limits that replaced others. Reads their states, decides
-    /// on them here, and has the script write what came out if they are still
-    /// the same.
-    async fn swap_group(&self, group: &Group<'_>, intent: Intent) -> Result<Decided, RedisFailure> {
-        let swapped = group.members.iter().filter(|member| member.is_swapped());
-        let mut look = self.call(swapped.flat_map(Member::look).collect());
-        look.can_part = group.can_part();
-        let look_genesis = look.genesis.clone();
-        // What is to be corrected, and in strict mode the history of the server, is looked at
-        // with the states, and must still be that when they are written.
-        let once = self.once(group);
-        let reserved = once.as_ref().filter(|once| once.purpose != Purpose::Once).map(|once| once.key.clone());
-        let beside = || reserved.iter().cloned().chain(look_genesis.clone());
-        look.steps.extend(beside().map(|key| unchanged(key, Form::Text, Vec::new())));
-        let reply = self.client.ask(&look).await?;
-        let mut now = reply.now;
-        let mut states: VecDeque<Vec<u8>> = (0..reply.len()).map(|step| reply.state(step).to_vec()).collect();
-        for _ in 0..MAX_TRIES {
-            let beside: Vec<_> =
-                beside().zip(states.split_off(states.len().saturating_sub(beside().count()))).collect();
-            let since =
-                beside.last().filter(|_| look_genesis.is_some()).map(|(_, history)| began(history)).transpose()?;
-            let record = beside.first().filter(|_| reserved.is_some()).map(|(_, record)| record.as_slice());
-            let charges = match record {
-                None => Vec::new(),
-                Some(record) => charges(record).ok_or(RedisFailure::NotReserved)?,
-            };
-            let mut steps = Vec::with_capacity(group.members.len());
-            // Where each check stands among the steps, and what the client says of it.
-            let mut places = Vec::with_capacity(group.members.len());
-            let mut told = Vec::new();
-            for member in &group.members {
-                let (place, check) = (steps.len(), &member.check);
-                let tell = self.tell(group, member, place, intent);
-                let swapped = if member.is_swapped() {
-                    let states: Vec<Vec<u8>> = states.drain(..member.states()).collect();
-                    let member = if reserved.is_some() { &member.correcting(&charges) } else { member };
-                    let mut swapped = member.decide(&states, now, since)?;
-                    steps.append(&mut swapped.steps);
-                    let (verb, cost) = (member.check.verb(), member.check.cost());
-                    told.extend(tell.map(|step| step.decided(swapped.used, verb, cost)));
-                    Some(swapped)
-                } else {
-                    steps.extend(decide(check).map(|task| Step { key: member.key.clone(), task }));
-                    told.extend(tell);
-                    None
-                };
-                places.push((place, swapped));
-            }
-            steps.extend(beside.into_iter().map(|(key, state)| unchanged(key, Form::Text, state)));
-            steps.extend(told);
-            let mut call = self.call(steps);
-            let stands: Vec<usize> = places.iter().map(|(place, _)| *place).collect();
-            call.former = group.former_steps(stands.iter().copied());
-            (call.now, call.believed, call.is_past) = (Some(now), now, look.now.is_none());
-            call.is_withheld = intent == Intent::Withhold;
-            call.once = once.clone().map(|once| once.at(stands.iter().copied()));
-            call.can_part = group.can_part();
-            let reply = self.client.ask(&call).await?;
-            if reply.is_of_other_limits(call.once.as_ref()) {
-                return Ok(group.passed_before(reply.now));
-            }
-            if reply.outcome == Outcome::Overtaken {
-                now = reply.now;
-                let is_swap = |(_, step): &(usize, &Step<'_>)| matches!(step.task, Task::Swap { .. });
-                let swaps = call.steps.iter().enumerate().filter(is_swap);
-                states = swaps.map(|(index, _)| reply.state(index).to_vec()).collect();
-                continue;
-            }
-            let carried_out = reply.outcome == Outcome::CarriedOut;
-            let verdicts = places.into_iter().zip(&group.members).enumerate();
-            let verdicts = verdicts.map(|(index, ((place, swapped), member))| match swapped {
-                _ if reply.is_repeated() => {
-                    let task = decide(&member.check);
-                    reply.verdict(index, task.as_ref().unwrap_or(&call.steps[place].task))
-                }
-                Some(Swapped { withheld, .. }) if !carried_out => Ok(withheld),
-                Some(Swapped { verdict, .. }) => Ok(verdict),
-                None => reply.verdict(place, &call.steps[place].task),
-            });
-            let verdicts = verdicts.collect::<Result<Vec<_>, _>>()?;
-            let verdicts = call.told(&reply, verdicts, |place| stands.binary_search(&place).unwrap_or(usize::MAX));
-            return Ok(Decided { at: reply.now, carried_out, verdicts });
-        }
-        Err(RedisFailure::Contended { tries: MAX_TRIES })
-    }
-
     /// Takes back what the groups were charged, all at once; their verdicts
     /// become what they would have been without.
     async fn undo(&self, charged: Vec<(Group<'_>, Decided)>, verdicts: &mut [Verdict]) {
-        let singles = charged.into_iter().flat_map(|(group, decided)| {
-            let charged = decided.verdicts.into_iter();
-            let charged = charged.map(move |verdict| (decided.at.saturating_add(verdict.ahead), verdict.crossed));
+        let singles = charged.into_iter().flat_map(|(group, Decided { at, verdicts, .. })| {
             let by_marks = group.by_marks;
-            group.into_singles(by_marks).zip(charged)
+            group.into_singles(by_marks).zip(verdicts.into_iter().map(move |charged| (charged, at)))
         });
-        let undoing = singles.filter(|(single, _)| single.charges()).map(|(single, (at, crossed))| async move {
-            let mut undone = self.undo_single(&single, at).await;
-            // Of what it crossed, that is told which other charges have reached since.
+        let undoing = singles.filter(|(single, _)| single.charges()).map(|(single, (charged, at))| async move {
+            let mut undone = self.undo_single(&single, at.saturating_add(charged.ahead)).await;
             for (verdict, member) in undone.iter_mut().flatten().zip(&single.members) {
                 let meter = member.check.meter();
-                verdict.crossed = crossed & meter.reached(meter.used_by(verdict));
+                verdict.delay = charged.delay;
+                // Of what it crossed, that is told which other charges have reached since.
+                verdict.crossed = charged.crossed & meter.reached(meter.used_by(verdict));
             }
             (single, undone)
         });
         for (single, undone) in join_all(undoing).await {
             // A request that was refused for these units meanwhile may pass.
-            if let Some(given_back) = &self.given_back {
+            if let Some(given_back) = &self.settings.given_back {
                 given_back.note(single.members.iter().map(|member| &member.check));
             }
             match undone {
@@ -279,15 +260,15 @@ impl Remote {
     }
 
     async fn undo_single(&self, single: &Group<'_>, at: Micros) -> Result<Vec<Verdict>, RedisFailure> {
-        let steps = single.steps(|check| Some(Task::Undo { check: *check, limit: check.meter().limit()?, at }));
-        if steps.is_empty() {
-            return self.swap_group(&single.undoing(at), Intent::CarryOut).await.map(|decided| decided.verdicts);
-        }
-        let told = single.members.iter().filter_map(|member| self.tell(single, member, 0, Intent::CarryOut));
-        let mut call = self.call(steps.into_iter().chain(told).collect());
-        call.former = single.former_steps(0..);
-        let reply = self.client.ask(&call).await?;
-        Ok(vec![reply.verdict(0, &call.steps[0].task)?])
+        let undoing = single.undoing(at);
+        let undone = match self.decide_group(&undoing, Intent::CarryOut).await {
+            // The marks may be on another server than the state.
+            Err(RedisFailure::OnTheWay) => {
+                self.decide_group(&Group { by_marks: false, ..undoing }, Intent::CarryOut).await
+            }
+            undone => undone,
+        };
+        undone.map(|decided| decided.verdicts)
     }
 }
 
@@ -302,24 +283,19 @@ fn rank(check: &Check<'_>) -> u8 {
     }
 }
 
-fn decide<'a>(check: &Check<'a>) -> Option<Task<'a>> {
-    let limit = check.meter().limit()?;
-    Some(Task::Decide { check: *check, limit, verb: check.verb() })
-}
-
 impl<'a> Group<'a> {
     /// Each check for itself.
     fn into_singles(self, by_marks: bool) -> impl Iterator<Item = Group<'a>> {
         self.members.into_iter().map(move |member| Group { members: vec![member], by_marks })
     }
 
-    /// What takes back charges of kernels that no script knows: exactly, of a limit that warms up.
+    /// What takes back its charges: exactly, but for a custom kernel.
     fn undoing(&self, at: Micros) -> Group<'a> {
         let undo = |member: &Member<'a>| {
-            let charged = Charged { at, cost: member.check.cost() };
-            let check = match member.check.meter().warm_up() {
-                Some(_) => member.check.with_verb(Verb::Settle(charged)).with_cost(0),
-                None => member.check.with_verb(Verb::Refund),
+            let (meter, charged) = (member.check.meter(), Charged { at, cost: member.check.cost() });
+            let check = match meter.limit().is_some() || meter.warm_up().is_some() {
+                true => member.check.with_verb(Verb::Settle(charged)).with_cost(0),
+                false => member.check.with_verb(Verb::Refund),
             };
             Member { check, ..member.clone() }
         };
@@ -348,16 +324,10 @@ impl<'a> Group<'a> {
         self.members.iter().any(|member| member.check.verb() == Verb::Charge)
     }
 
-    /// A step for each check that has a task.
-    fn steps(&self, task: impl Fn(&Check<'a>) -> Option<Task<'a>>) -> Vec<Step<'a>> {
-        let steps = self.members.iter();
-        steps.filter_map(|member| Some(Step { key: member.key.clone(), task: task(&member.check)? })).collect()
-    }
-
-    /// The states of former limits, of the checks that the script decides as these steps.
-    fn former_steps(&self, steps: impl IntoIterator<Item = usize>) -> Vec<FormerStep<'a>> {
-        let members = self.members.iter().zip(steps).filter(|(member, _)| !member.is_swapped());
-        members.flat_map(|(member, step)| member.former_steps(step)).collect()
+    /// The states of former limits, of the checks that the script decides.
+    fn former_steps(&self) -> Vec<FormerStep<'a>> {
+        let members = self.members.iter().enumerate().filter(|(_, member)| !member.is_swapped());
+        members.flat_map(|(place, member)| member.former_steps(place)).collect()
     }
 
     fn tell(&self, mine: &[Verdict], verdicts: &mut [Verdict]) {

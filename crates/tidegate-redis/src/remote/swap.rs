@@ -1,12 +1,16 @@
-//! Checks that the client decides, for the script to write if no other client
-//! was faster: those of kernels that no script knows.
+//! The checks of a slice, with the names of their states and of those of former limits; and how
+//! the client decides those of kernels that no script knows, for the script to write if no other
+//! client was faster.
+
+use std::collections::HashMap;
 
 use tidegate::Micros;
 use tidegate::kernel::{Charged, Verb, Verdict};
-use tidegate::store::{self, Check, Kept, Meter, Part, Slice};
+use tidegate::store::{self, Check, Kept, Meter, Part, Slice, StoreError};
 
 use crate::failure::RedisFailure;
-use crate::script::{FormerStep, Step, Task};
+use crate::key::{key_of, state_key};
+use crate::script::{Call, FormerStep, Reply, Step, Task};
 use crate::state::{self, Form, numbers};
 
 /// A check of a slice, and where its states are.
@@ -17,8 +21,26 @@ pub(super) struct Member<'a> {
     pub(super) check: Check<'a>,
     pub(super) key: Vec<u8>,
     pub(super) former: Vec<Former<'a>>,
-    /// The subjects of former limits that are forgotten: what they were charged cannot be renewed.
-    pub(super) gone: Vec<u64>,
+}
+
+/// What the client has read to decide on.
+pub(super) struct Seen {
+    pub(super) now: Micros,
+    /// By their keys.
+    states: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Seen {
+    /// What the server says of the states that a call expected.
+    pub(super) fn of(call: &Call<'_>, reply: &Reply) -> Seen {
+        let swaps = call.steps.iter().enumerate().filter(|(_, step)| matches!(step.task, Task::Swap { .. }));
+        let states = swaps.map(|(place, step)| (step.key.clone(), reply.state(place).to_vec()));
+        Seen { now: reply.now, states: states.collect() }
+    }
+
+    pub(super) fn state(&self, key: &[u8]) -> &[u8] {
+        self.states.get(key).map(Vec::as_slice).unwrap_or_default()
+    }
 }
 
 /// A check that was decided here, and the steps that write so.
@@ -28,6 +50,7 @@ pub(super) struct Swapped<'a> {
     pub(super) withheld: Verdict,
     /// What is used before the check is carried out, and after it.
     pub(super) used: [u64; 2],
+    /// First that of its own state, then those of former limits.
     pub(super) steps: Vec<Step<'a>>,
 }
 
@@ -52,6 +75,29 @@ pub(super) fn began(history: &[u8]) -> Result<Micros, RedisFailure> {
 }
 
 impl<'a> Member<'a> {
+    /// The checks of a slice, with the names of their states and of those of former limits.
+    pub(super) fn all(checks: &[Check<'a>], prefix: &str, now: Micros) -> Result<Vec<Member<'a>>, StoreError> {
+        let mut members: Vec<Member<'a>> = Vec::with_capacity(checks.len());
+        for (place, check) in checks.iter().enumerate() {
+            let key = state_key(prefix, check);
+            if members.iter().any(|member| member.key == key) {
+                return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
+            }
+            members.push(Member { place, check: *check, key, former: Vec::new() });
+        }
+        let mut known: Vec<Vec<u8>> = members.iter().map(|member| member.key.clone()).collect();
+        for member in &mut members {
+            for former in member.check.former_at(now) {
+                let key = key_of(prefix, former.meter, member.check.key());
+                // What another check changes is only counted here.
+                let is_changed = !known.contains(&key);
+                known.push(key.clone());
+                member.former.push(Former { limit: *former, key, is_changed });
+            }
+        }
+        Ok(members)
+    }
+
     /// Whether the client decides it: no script knows one of its kernels.
     pub(super) fn is_swapped(&self) -> bool {
         self.meters().any(|(meter, _)| meter.limit().is_none())
@@ -62,9 +108,9 @@ impl<'a> Member<'a> {
         std::iter::once((self.check.meter(), &self.key)).chain(former)
     }
 
-    /// How many states it is about.
-    pub(super) fn states(&self) -> usize {
-        1 + self.former.len()
+    /// What the script does about it, if it decides it.
+    pub(super) fn task(&self) -> Option<Task<'a>> {
+        Some(Task::Decide { check: self.check, limit: self.check.meter().limit()? })
     }
 
     /// Steps that only look at its states.
@@ -110,12 +156,8 @@ impl<'a> Member<'a> {
     }
 
     /// Decides on its states, as the server has them.
-    pub(super) fn decide(
-        &self,
-        states: &[Vec<u8>],
-        now: Micros,
-        since: Option<Micros>,
-    ) -> Result<Swapped<'a>, RedisFailure> {
+    pub(super) fn decide(&self, seen: &Seen, since: Option<Micros>) -> Result<Swapped<'a>, RedisFailure> {
+        let (now, states) = (seen.now, self.meters().map(|(_, key)| seen.state(key)).collect::<Vec<_>>());
         let is_custom = self.meters().any(|(meter, _)| meter.limit().is_none() && meter.warm_up().is_none());
         let what = if is_custom { "the state of a custom kernel" } else { "a state" };
         let garbled = || RedisFailure::Garbled { what };
@@ -129,7 +171,7 @@ impl<'a> Member<'a> {
         let slice = || -> Result<Slice<'_>, RedisFailure> {
             let mut slice = Slice::new(&checks, now).map_err(|_| RedisFailure::Disagreement)?;
             for part in slice.parts_mut() {
-                let state = place_of(part).map_or(&[][..], |place| &states[place]);
+                let state = place_of(part).map_or(&[][..], |place| states[place]);
                 part.load(&state::encoded(part.meter(), state).ok_or_else(garbled)?).ok_or_else(garbled)?;
             }
             Ok(slice)
@@ -147,10 +189,10 @@ impl<'a> Member<'a> {
             Some(state::stored(part.meter(), part.save()?))
         };
         let mut steps = Vec::with_capacity(states.len());
-        for (place, ((meter, key), state)) in self.meters().zip(states.iter().cloned()).enumerate() {
+        for (place, ((meter, key), state)) in self.meters().zip(&states).enumerate() {
             let [after, healed] = [&mut decided, &mut refused].map(|slice| write(slice, place));
             let (passes, verdict) = if place == 0 { (passes, Some(verdict)) } else { (true, None) };
-            let task = Task::Swap { form: Form::of(meter), state, passes, after, healed, verdict };
+            let task = Task::Swap { form: Form::of(meter), state: state.to_vec(), passes, after, healed, verdict };
             steps.push(Step { key: key.clone(), task });
         }
         Ok(Swapped { verdict, withheld, used: decided.used(0), steps })

@@ -42,7 +42,7 @@ impl<'a> FormerStep<'a> {
 
     /// Marks the text of the check that it belongs to, once.
     pub(super) fn mark(&self, text: &mut Vec<u8>, task: &Task<'_>) {
-        let (Task::Decide { limit, .. } | Task::Undo { limit, .. }) = task else { return };
+        let Task::Decide { limit, .. } = task else { return };
         if !text[TEXT..].contains(&b';') {
             let [unit, ceiling] = unit_and_ceiling(*limit);
             text.extend(format!(";{unit}:{ceiling}").into_bytes());
@@ -50,7 +50,7 @@ impl<'a> FormerStep<'a> {
     }
 
     pub(super) fn packed(&self, believed: Micros) -> Vec<u8> {
-        let mut packed = pack_check(&self.check, self.limit, self.check.verb(), believed);
+        let mut packed = pack_check(&self.check, self.limit, believed);
         packed[0] = packed[0].to_ascii_uppercase();
         let ([unit, ceiling], until) = (unit_and_ceiling(self.limit), self.until.min(Micros::LATEST).get());
         let queues = u8::from(is_leaky(self.limit));
@@ -62,7 +62,7 @@ impl<'a> FormerStep<'a> {
 /// Where the text of a step begins: behind two letters and five numbers.
 const TEXT: usize = 42;
 
-fn unit_and_ceiling(limit: Limit) -> [u64; 2] {
+pub(super) fn unit_and_ceiling(limit: Limit) -> [u64; 2] {
     match limit.kernel() {
         LimitKernel::Bucket(bucket) => [bucket.scale(), bucket.ceiling()],
         LimitKernel::Window(window) => [1, window.ceiling()],
@@ -101,7 +101,8 @@ impl Beside {
     /// What a limit says alone, with what its former ones count.
     pub(super) fn counted(self, alone: Verdict, passes: bool, task: &Task<'_>, now: Micros) -> Verdict {
         let until = |instant: Micros| instant.saturating_since(now);
-        let delays = matches!(task, Task::Decide { limit, verb: Verb::Charge | Verb::Peek, .. } if is_leaky(*limit));
+        let may_pass = |check: &Check<'_>| matches!(check.verb(), Verb::Charge | Verb::Peek);
+        let delays = matches!(task, Task::Decide { check, limit } if is_leaky(*limit) && may_pass(check));
         let queue = if delays && passes { until(self.queue) } else { Micros::ZERO };
         let waits = !passes && self.frees > Micros::ZERO;
         Verdict {

@@ -28,7 +28,7 @@ pub struct Once {
 
 impl Once {
     /// The id under which a slice is carried out once, if it has one.
-    pub fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration) -> Option<Once> {
+    pub fn of(checks: &[Check<'_>], prefix: &str, known_for: Duration, now: Micros) -> Option<Once> {
         let (check, id) = checks.iter().find_map(|check| Some((check, check.id()?)))?;
         // The same in every process, and no caller's choice.
         let of = |check: &Check<'_>| check.subject() ^ check.meter().floor().rotate_left(32);
@@ -37,27 +37,13 @@ impl Once {
         let known_for = remembered_for(id, checks, known_for);
         let known_for_ms = u64::try_from(known_for.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_EXPIRY_MS);
         let (key, payload, purpose) = (id_key(prefix, check, id.text), id.payload, id.purpose);
-        let words = checks.iter().map(word).collect();
+        let words = checks.iter().map(|check| format!("{}{}", word(check), forgotten(check, now))).collect();
         Some(Once { key, payload, limits, known_for_ms, purpose, words })
     }
 
-    /// The same, where the steps of the checks stand at these places.
-    #[must_use]
-    pub fn at(mut self, places: impl IntoIterator<Item = usize>) -> Once {
-        let mut words = Vec::new();
-        for (place, word) in places.into_iter().zip(self.words) {
-            words.resize(place, NO_CHECK.to_owned());
-            words.push(word);
-        }
-        self.words = words;
-        self
-    }
-
-    /// Says which former limits of each check are forgotten.
-    pub fn add_gone<'g>(&mut self, gone: impl Iterator<Item = &'g [u64]>) {
-        for (word, gone) in self.words.iter_mut().zip(gone).filter(|_| self.purpose != Purpose::Once) {
-            word.extend(gone.iter().map(|subject| format!(",{subject:016x}")));
-        }
+    /// Where the charges are remembered that it is to correct.
+    pub(crate) fn reserved(&self) -> Option<&[u8]> {
+        (self.purpose != Purpose::Once).then_some(&*self.key)
     }
 
     /// The words of the steps, so many, and then those of former limits.
@@ -81,6 +67,12 @@ fn word(check: &Check<'_>) -> String {
         (Verb::Settle(_) | Verb::Renew(_), _) => format!("{:016x}", check.subject()),
         _ => NO_CHECK.to_owned(),
     }
+}
+
+/// Which former limits of a correction are forgotten at `now`: what they were charged cannot be renewed.
+fn forgotten(check: &Check<'_>, now: Micros) -> String {
+    let gone = check.former().iter().filter(|former| check.is_correction() && former.until <= now);
+    gone.map(|former| format!(",{:016x}", check.of_former(former).subject())).collect()
 }
 
 /// Whether the charge that a check corrects is for the script to find, under the id.

@@ -31,10 +31,10 @@ pub(super) enum Note {
 
 impl Sent {
     /// No more is sent than could matter: numbers that a script counts exactly.
-    pub(super) fn new(check: &Check<'_>, verb: Verb, ceiling: u64) -> Sent {
+    pub(super) fn new(check: &Check<'_>, ceiling: u64) -> Sent {
         let cost = check.cost();
         let floor = if cost > 0 { check.meter().floor() } else { 0 };
-        let (letter, cost, text) = match verb {
+        let (letter, cost, text) = match check.verb() {
             Verb::Charge if floor > 0 => (b'c', cost, Note::Floor(floor)),
             Verb::Charge => (b'C', cost, Note::Cost),
             // Beside corrections, it only says how things stand.
@@ -54,8 +54,8 @@ impl Sent {
     }
 
     /// What of the cost was not sent, of a check that makes debt.
-    pub(super) fn unsent(check: &Check<'_>, verb: Verb, ceiling: u64) -> u64 {
-        let asked = match verb {
+    pub(super) fn unsent(check: &Check<'_>, ceiling: u64) -> u64 {
+        let asked = match check.verb() {
             Verb::Settle(charged) => check.cost().saturating_sub(charged.cost),
             _ => check.cost(),
         };

@@ -78,12 +78,11 @@ impl<'a> Step<'a> {
 }
 
 impl Call<'_> {
-    /// The verdicts, with what the steps that tell say of them. `which` says which verdict is
-    /// that of the step at a place.
-    pub fn told(&self, reply: &Reply, mut verdicts: Vec<Verdict>, which: impl Fn(usize) -> usize) -> Vec<Verdict> {
+    /// The verdicts of its first steps, with what the steps that tell say of them.
+    pub fn told(&self, reply: &Reply, mut verdicts: Vec<Verdict>) -> Vec<Verdict> {
         for (index, step) in self.steps.iter().enumerate() {
             if let Task::Tell(Tell { of, .. }) = step.task
-                && let Some(verdict) = verdicts.get_mut(which(of))
+                && let Some(verdict) = verdicts.get_mut(of)
             {
                 verdict.crossed = reply.crossed(index);
             }

@@ -33,7 +33,7 @@ pub(super) fn a_period_that_is_not_the_servers_is_refused_and_nothing_is_done() 
     ] {
         let before = account.peek(now, 0);
         let check = account.check(Verb::Charge, 1);
-        let task = Task::Decide { check, limit, verb: Verb::Charge };
+        let task = Task::Decide { check, limit };
         let step = Step { key: EmbeddedStore::key_of(&check), task };
         let call = Call { believed: Micros::new(believed), ..account.store.call(vec![step]) };
         let reply = {

@@ -55,9 +55,9 @@ pub(super) fn a_reply_is_known_by_its_limits() {
         let account = Account::new(limit, settings);
         account.set(START);
         let check = account.check(Verb::Charge, 1).with_id(&ID);
-        let once = Once::of(&[check], "tg", Duration::from_millis(1));
+        let once = Once::of(&[check], "tg", Duration::from_millis(1), Micros::new(START));
         let run = || {
-            let task = Task::Decide { check, limit, verb: Verb::Charge };
+            let task = Task::Decide { check, limit };
             let call = account.store.call(vec![Step { key: account.key(), task }]);
             account.store.run(&Call { once: once.clone(), ..call }).expect("a reply")
         };
@@ -83,7 +83,7 @@ pub(super) fn what_a_client_decided_is_remembered_and_renewed() {
         account.set(now);
         let id = RequestId { purpose, ..ID };
         let check = account.check(verb, 1).with_id(&id);
-        let once = Once::of(&[check], "tg", Duration::from_secs(300)).map(|once| once.at([1]));
+        let once = Once::of(&[check], "tg", Duration::from_secs(300), Micros::new(now));
         let swap = |state: &str, after: Option<Kept>, verdict| Task::Swap {
             form: Form::Text,
             state: state.into(),
@@ -95,8 +95,8 @@ pub(super) fn what_a_client_decided_is_remembered_and_renewed() {
         let verdict = Some(Verdict { allowed: true, ahead: Micros::new(ahead), ..Verdict::default() });
         let after = Some(Kept { bytes: states[1].into(), forget_at: Micros::new(now + 1) });
         let steps = vec![
-            Step { key: b"beside".into(), task: swap("", None, None) },
             Step { key: account.key(), task: swap(states[0], after, verdict) },
+            Step { key: b"beside".into(), task: swap("", None, None) },
         ];
         let call = Call { once, ..account.store.call(steps) };
         let reply = account.store.run(&call).expect("a reply");

@@ -45,7 +45,7 @@ pub(super) fn what_is_withheld_is_decided_and_not_carried_out() {
             [(Verb::Charge, 1, true), (Verb::Charge, 2, false), (Verb::Refund, 1, true), (Verb::Reset, 0, true)];
         for (verb, cost, passes) in verbs {
             let check = account.check(verb, cost);
-            let step = Step { key: EmbeddedStore::key_of(&check), task: Task::Decide { check, limit, verb } };
+            let step = Step { key: EmbeddedStore::key_of(&check), task: Task::Decide { check, limit } };
             let call = Call { is_withheld: true, ..account.store.call(vec![step]) };
             let reply = account.store.run(&call).expect("a reply");
             let verdict = reply.verdict(0, &call.steps[0].task).expect("a verdict");
@@ -62,7 +62,7 @@ pub(super) fn the_time_that_is_sent_is_the_time() {
         account.set(START);
         for sent in [0, 1, START - 1, START + 1].map(Micros::new) {
             let check = account.check(Verb::Peek, 1);
-            let task = Task::Decide { check, limit, verb: Verb::Peek };
+            let task = Task::Decide { check, limit };
             let step = Step { key: EmbeddedStore::key_of(&check), task };
             let call = Call { now: Some(sent), believed: sent, ..account.store.call(vec![step]) };
             assert_eq!(account.store.run(&call).expect("a reply").now, sent, "{limit}");

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate::kernel::{Kernel, LimitKernel, Verdict};
+use tidegate::kernel::{Charged, Kernel, LimitKernel, Verb, Verdict};
 use tidegate::store::{Check, Store, StoreError};
 use tidegate::{Clock, Limit, ManualClock, Micros};
 use tidegate_redis::RedisFailure;
@@ -62,7 +62,9 @@ impl EmbeddedStore {
     /// Takes back what `check` charged at an instant.
     pub(super) fn undo(&self, check: Check<'_>, charged_at: Micros) -> Result<Verdict, RedisFailure> {
         let limit = check.meter().limit().expect("a limit of ours");
-        let task = Task::Undo { check, limit, at: charged_at };
+        let charged = Charged { at: charged_at, cost: check.cost() };
+        let check = check.with_verb(Verb::Settle(charged)).with_cost(0);
+        let task = Task::Decide { check, limit };
         let key = Self::key_of(&check);
         let told = Tell::step(&check, 0, PREFIX, &key);
         let call = self.call([Step { key, task }].into_iter().chain(told).collect());
@@ -103,7 +105,7 @@ impl EmbeddedStore {
                 return Err(StoreError::SameStateTwice { rule: check.meter().name().clone() });
             }
             let limit = check.meter().limit().expect("a limit of ours");
-            steps.push(Step { key, task: Task::Decide { check: *check, limit, verb: check.verb() } });
+            steps.push(Step { key, task: Task::Decide { check: *check, limit } });
         }
         let told = checks.iter().enumerate();
         let told = told.filter_map(|(place, check)| Tell::step(check, place, PREFIX, &steps[place].key));
@@ -116,17 +118,7 @@ impl EmbeddedStore {
             check.former_at(now).filter_map(step)
         });
         call.former = former.collect();
-        let gone: Vec<Vec<u64>> = checks
-            .iter()
-            .map(|check| {
-                let gone = check.former().iter().filter(|former| former.until <= now);
-                gone.map(|former| check.of_former(former).subject()).collect()
-            })
-            .collect();
-        call.once = Once::of(checks, PREFIX, Duration::from_secs(300)).map(|mut once| {
-            once.add_gone(gone.iter().map(Vec::as_slice));
-            once
-        });
+        call.once = Once::of(checks, PREFIX, Duration::from_secs(300), now);
         let reply = match (self.run(&call), checks.first().and_then(Check::id)) {
             (Err(RedisFailure::NotReserved), Some(id)) => {
                 return Err(StoreError::NotReserved { id: id.text.to_owned() });
@@ -141,7 +133,7 @@ impl EmbeddedStore {
             return Ok(reply.now);
         }
         let decided = (0..checks.len()).map(|index| reply.verdict(index, &call.steps[index].task));
-        verdicts.copy_from_slice(&call.told(&reply, decided.collect::<Result<_, _>>()?, |place| place));
+        verdicts.copy_from_slice(&call.told(&reply, decided.collect::<Result<_, _>>()?));
         Ok(reply.now)
     }
 
@@ -173,7 +165,7 @@ fn failure(error: String) -> RedisFailure {
 /// Whether a state that was just written is kept for as long as it should be.
 fn examine(keyspace: &Keyspace, step: &Step<'_>, kept_longer_ms: u64) {
     let limit = match &step.task {
-        Task::Decide { limit, .. } | Task::Undo { limit, .. } => *limit,
+        Task::Decide { limit, .. } => *limit,
         Task::Swap { .. } | Task::Tell(_) => return,
     };
     let name = String::from_utf8_lossy(&step.key);

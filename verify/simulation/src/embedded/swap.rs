@@ -21,7 +21,7 @@ fn kept(bytes: &str) -> Option<Kept> {
 fn swap(account: &Account, state: &str, passes: bool) -> Outcome {
     let check = account.check(Verb::Charge, 5);
     let limit = check.meter().limit().expect("a limit of ours");
-    let decide = Task::Decide { check, limit, verb: Verb::Charge };
+    let decide = Task::Decide { check, limit };
     let swap = Task::Swap {
         form: Form::Text,
         state: state.into(),
@@ -196,7 +196,7 @@ fn is_taken_for_a_state(limit: Limit, put: impl Fn(&mut Keyspace, &[u8])) -> boo
     let check = account.check(Verb::Charge, 1);
     let key = EmbeddedStore::key_of(&check);
     put(&mut account.store.keyspace(), &key);
-    let call = account.store.call(vec![Step { key, task: Task::Decide { check, limit, verb: Verb::Charge } }]);
+    let call = account.store.call(vec![Step { key, task: Task::Decide { check, limit } }]);
     match account.store.run(&call) {
         Ok(reply) => {
             reply.verdict(0, &call.steps[0].task).map(|_| true).expect("what the script takes for a state is one")
@@ -216,7 +216,7 @@ pub(super) fn what_no_limit_wrote_is_an_error() {
             let check = account.check(Verb::Charge, 1);
             let key = EmbeddedStore::key_of(&check);
             account.store.keyspace().call(b"SET", &[&key, foreign.as_bytes()]).expect("a command");
-            let task = Task::Decide { check, limit, verb: Verb::Charge };
+            let task = Task::Decide { check, limit };
             let failure = account.store.run(&account.store.call(vec![Step { key, task }]));
             assert!(matches!(failure, Err(RedisFailure::ForeignKey { .. })), "{limit} on {foreign:?}: {failure:?}");
         }

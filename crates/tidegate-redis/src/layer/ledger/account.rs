@@ -7,22 +7,20 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use tidegate::Micros;
 use tidegate::kernel::Verdict;
 use tidegate::store::Check;
-use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::sync::oneshot;
 
-use super::waiter::{Answer, Subject, Waiter, after};
+use super::waiter::{Answer, Subject, Waiter};
 #[cfg(feature = "internals")]
 use crate::planted::{Defect, is_planted};
 
 /// Callers that wait for units of one key at a time; others are decided by the servers.
 pub(super) const MAX_WAITERS: usize = 16_384;
 
-pub(super) struct Account {
+pub(in crate::layer) struct Account {
     /// Of the check that last had to wait.
     subject: Arc<Subject>,
     units: u64,
@@ -43,13 +41,9 @@ pub(super) struct Account {
     waiters: VecDeque<Waiter>,
     /// Held by the task that asks the servers for all of them.
     turn: Weak<()>,
-    /// Closed when what was left of a former limit has gone back.
-    leaving: Option<watch::Receiver<()>>,
+    /// The thresholds that loans have crossed, if no caller was told yet.
+    crossed: u8,
 }
-
-/// When what was left of a former limit has gone back; and for the first that asks, what is to be
-/// given back, with what to drop then.
-pub(in crate::layer) type Leaving = (watch::Receiver<()>, Option<(Return, watch::Sender<()>)>);
 
 /// What becomes of a caller that wants units.
 pub(in crate::layer) enum Wanting {
@@ -131,7 +125,7 @@ impl Account {
             awaited: None,
             waiters: VecDeque::new(),
             turn: Weak::new(),
-            leaving: None,
+            crossed: 0,
         }
     }
 
@@ -141,12 +135,11 @@ impl Account {
 
     /// Whether it is still wanted: it is current, or units are being asked for.
     pub(super) fn is_in_use(&self, now: Micros) -> bool {
-        let is_leaving = self.leaving.as_ref().is_some_and(|over| over.has_changed().is_ok());
-        self.is_current(now) || self.awaited.is_some() || self.turn.strong_count() > 0 || is_leaving
+        self.is_current(now) || self.awaited.is_some() || self.turn.strong_count() > 0
     }
 
     /// Units that can be taken now.
-    pub(super) fn held(&self, now: Micros) -> u64 {
+    pub(in crate::layer) fn held(&self, now: Micros) -> u64 {
         if self.is_current(now) { self.units } else { 0 }
     }
 
@@ -155,7 +148,7 @@ impl Account {
         self.units.saturating_add(self.reserved).saturating_add(self.surplus)
     }
 
-    pub(super) fn take(&mut self, cost: u64, now: Micros) -> Option<Verdict> {
+    pub(in crate::layer) fn take(&mut self, cost: u64, now: Micros) -> Option<Verdict> {
         if !self.is_current(now) || self.units < cost {
             return None;
         }
@@ -164,12 +157,12 @@ impl Account {
     }
 
     /// What a charge of `cost` would be answered, if the lease alone decides.
-    pub(super) fn peek(&self, cost: u64, now: Micros) -> Option<Verdict> {
+    pub(in crate::layer) fn peek(&self, cost: u64, now: Micros) -> Option<Verdict> {
         (self.held(now) >= cost && cost > 0).then(|| self.verdict(now))
     }
 
     /// Takes the cost of a check, or waits for it: the first that waits asks the servers.
-    pub(super) fn take_or_wait(&mut self, check: &Check<'_>, now: Micros, deadline: Duration) -> Wanting {
+    pub(super) fn take_or_wait(&mut self, check: &Check<'_>, now: Micros) -> Wanting {
         if let Some(verdict) = self.take(check.cost(), now) {
             return Wanting::Taken(verdict);
         }
@@ -177,11 +170,11 @@ impl Account {
             return Wanting::NoLease;
         }
         if !self.subject.is_of(check) {
-            self.subject = Arc::new(Subject::of(check));
+            (self.subject, self.crossed) = (Arc::new(Subject::of(check)), 0);
         }
         let (tell, told) = oneshot::channel();
-        let (cost, subject, expires) = (check.cost(), Arc::clone(&self.subject), after(Instant::now(), deadline));
-        self.waiters.push_back(Waiter { cost, subject, lacked: None, resets: 0, expires, tell: Some(tell) });
+        let (cost, subject) = (check.cost(), Arc::clone(&self.subject));
+        self.waiters.push_back(Waiter { cost, subject, lacked: None, resets: 0, tell });
         let turn = (self.turn.strong_count() == 0).then(|| Arc::new(()));
         if let Some(turn) = &turn {
             self.turn = Arc::downgrade(turn);
@@ -191,7 +184,7 @@ impl Account {
 
     /// What is to be done for those that wait. A request for units is noted as the one under way. `None` if
     /// no caller waits: then the turn is over.
-    pub(super) fn next(&mut self, chunk: u64, now: Micros) -> Option<Next> {
+    pub(in crate::layer) fn next(&mut self, chunk: u64, now: Micros) -> Option<Next> {
         self.waiters.retain(|waiter| !waiter.is_gone());
         let Some(first) = self.waiters.front() else {
             self.turn = Weak::new();
@@ -220,12 +213,13 @@ impl Account {
 
     /// Adds what was granted, if it is what was asked for last, for those that waited for it to take
     /// their costs: a grant that comes late or twice is refused.
-    pub(super) fn grant(&mut self, loan: &Loan, grant: Grant) -> Option<Served> {
+    pub(in crate::layer) fn grant(&mut self, loan: &Loan, grant: Grant) -> Option<Served> {
         if self.awaited != Some(loan.number) {
             return None;
         }
-        let Grant { units, chunk, verdict, at, until } = grant;
+        let Grant { units, chunk, mut verdict, at, until } = grant;
         self.awaited = None;
+        self.crossed |= std::mem::take(&mut verdict.crossed);
         self.units = self.units.saturating_add(units);
         (self.granted, self.granted_at, self.until) = (verdict, at, until);
         let mut lost = 0_u64;
@@ -255,7 +249,7 @@ impl Account {
     /// Notes that nothing came of a request for units. Returns the callers to be told: if it was
     /// refused those of the first one's cost, or else all that it was for. What is held may still
     /// suffice for the others, which go on waiting.
-    pub(super) fn end(&mut self, loan: &Loan, is_refused: bool, chunk: u64) -> Vec<Waiter> {
+    pub(in crate::layer) fn end(&mut self, loan: &Loan, is_refused: bool, chunk: u64) -> Vec<Waiter> {
         if self.awaited == Some(loan.number) {
             self.awaited = None;
         }
@@ -279,22 +273,12 @@ impl Account {
     }
 
     /// Ends this turn before it is over: those that wait hear that there is no answer.
-    pub(super) fn abandon(&mut self, turn: &Arc<()>, chunk: u64) {
+    pub(in crate::layer) fn abandon(&mut self, turn: &Arc<()>, chunk: u64) {
         if self.turn.ptr_eq(&Arc::downgrade(turn)) {
             (self.turn, self.awaited) = (Weak::new(), None);
             self.keep_reserved(chunk);
             self.waiters.clear();
         }
-    }
-
-    /// The callers whose deadline is over at `now`, and when that of the next one is.
-    pub(super) fn late(&mut self, now: Instant) -> (Vec<oneshot::Sender<Answer>>, Option<Instant>) {
-        let mut waiters = self.waiters.iter_mut().filter(|waiter| waiter.tell.is_some()).peekable();
-        let mut late = Vec::new();
-        while let Some(waiter) = waiters.next_if(|waiter| waiter.expires <= now) {
-            late.extend(waiter.tell.take());
-        }
-        (late, waiters.peek().map(|waiter| waiter.expires))
     }
 
     fn verdict(&self, now: Micros) -> Verdict {
@@ -312,7 +296,7 @@ impl Account {
     /// another limit.
     fn serve(&mut self, now: Micros) -> Served {
         let verdict = self.verdict(now);
-        let verdict = Verdict { remaining: verdict.remaining.saturating_add(self.reserved), ..verdict };
+        let remaining = verdict.remaining.saturating_add(self.reserved);
         let mut left = self.units.saturating_add(self.reserved);
         let subject = self.waiters.front().map(|waiter| Arc::clone(&waiter.subject));
         let enough = self.waiters.iter().take_while(|waiter| {
@@ -326,7 +310,8 @@ impl Account {
         self.units = left - self.reserved;
         let resets = self.resets;
         let waiters = self.waiters.drain(..enough).map(|waiter| Waiter { resets, ..waiter });
-        Served { waiters: waiters.collect(), verdict }
+        let crossed = if enough > 0 { std::mem::take(&mut self.crossed) } else { 0 };
+        Served { waiters: waiters.collect(), verdict: Verdict { remaining, crossed, ..verdict } }
     }
 
     /// Adds units, of which no more than `most` are held; the rest is surplus.
@@ -336,9 +321,21 @@ impl Account {
         self.surplus += held - self.units;
     }
 
+    /// Has the next caller told of thresholds that none was told of.
+    pub(in crate::layer) fn untold(&mut self, crossed: u8) {
+        self.crossed |= crossed;
+    }
+
+    /// Keeps what was taken for a caller that is gone, unless the state was reset since then.
+    pub(in crate::layer) fn keep_taken(&mut self, cost: u64, resets: u64, chunk: u64) {
+        if self.resets == resets {
+            self.keep(cost, chunk);
+        }
+    }
+
     /// Adds units as far as they fit into a chunk. The rest is lost: given back later, it would let
     /// more pass in an interval than a chunk.
-    pub(super) fn keep(&mut self, units: u64, chunk: u64) {
+    fn keep(&mut self, units: u64, chunk: u64) {
         self.units = self.units.saturating_add(units).min(chunk.max(self.units));
     }
 
@@ -354,7 +351,7 @@ impl Account {
     }
 
     /// Forgets all units: the state was reset.
-    pub(super) fn cancel(&mut self) {
+    pub(in crate::layer) fn cancel(&mut self) {
         (self.units, self.reserved, self.surplus, self.awaited) = (0, 0, 0, None);
         self.resets += 1;
     }
@@ -369,7 +366,7 @@ impl Account {
     }
 
     /// Gives up all units of a lease that is over at `now`, and what is too much of another.
-    pub(super) fn give_up_expired(&mut self, now: Micros) -> Option<Return> {
+    pub(in crate::layer) fn give_up_expired(&mut self, now: Micros) -> Option<Return> {
         if !self.is_current(now) {
             return self.give_up();
         }
@@ -379,19 +376,8 @@ impl Account {
         surplus
     }
 
-    /// Gives up all units of a limit that is no longer in force.
-    pub(super) fn leave(&mut self) -> Option<Leaving> {
-        let left = self.give_up().map(|left| {
-            let (held, over) = watch::channel(());
-            self.leaving = Some(over);
-            (left, held)
-        });
-        let over = self.leaving.clone().filter(|over| left.is_some() || over.has_changed().is_ok())?;
-        Some((over, left))
-    }
-
     /// Gives up all units, if there are any.
-    pub(super) fn give_up(&mut self) -> Option<Return> {
+    fn give_up(&mut self) -> Option<Return> {
         let (subject, units) = (Arc::clone(&self.subject), self.owed());
         #[cfg(feature = "internals")]
         if is_planted(Defect::KeepsWhatItGaveBack) {

@@ -1,8 +1,11 @@
 //! The ledger, without servers: what a grant is told here, a test says.
 
-use tidegate::kernel::Verb;
+use std::time::Duration;
+
+use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::Meter;
 use tidegate::{Key, Limit, Name};
+use tokio::sync::oneshot;
 
 use super::account::MAX_WAITERS;
 use super::*;
@@ -10,11 +13,10 @@ use super::*;
 const STATE: &[u8] = b"state";
 const NOW: Micros = Micros::new(1_000_000);
 const UNTIL: Micros = Micros::new(2_000_000);
-const DEADLINE: Duration = Duration::from_secs(1);
 const CHUNK: u64 = 100;
 
 fn ledger() -> Ledger {
-    Ledger::new(DEADLINE)
+    Ledger::new()
 }
 
 fn meter() -> Meter {
@@ -45,7 +47,7 @@ fn wait(ledger: &Ledger, cost: u64, now: Micros) -> oneshot::Receiver<Answer> {
 }
 
 fn begin(ledger: &Ledger, now: Micros) -> (Loan, Option<Return>) {
-    match ledger.next(STATE, CHUNK, now).expect("a caller waits") {
+    match ledger.with(STATE, |account| account.next(CHUNK, now)).expect("a caller waits") {
         Next::Ask(loan, left) => (loan, left),
         Next::Tell(served) => panic!("there is enough for {:?}", costs(&served.waiters)),
     }
@@ -53,14 +55,14 @@ fn begin(ledger: &Ledger, now: Micros) -> (Loan, Option<Return>) {
 
 /// The costs of those that what is held suffices for.
 fn served(ledger: &Ledger) -> Vec<u64> {
-    match ledger.next(STATE, CHUNK, NOW).expect("a caller waits") {
+    match ledger.with(STATE, |account| account.next(CHUNK, NOW)).expect("a caller waits") {
         Next::Tell(served) => costs(&served.waiters),
         Next::Ask(loan, _) => panic!("{:?} are lacking", loan.short),
     }
 }
 
 fn is_over(ledger: &Ledger) -> bool {
-    ledger.next(STATE, CHUNK, NOW).is_none()
+    ledger.with(STATE, |account| account.next(CHUNK, NOW)).is_none()
 }
 
 fn costs(waiters: &[Waiter]) -> Vec<u64> {
@@ -68,12 +70,14 @@ fn costs(waiters: &[Waiter]) -> Vec<u64> {
 }
 
 fn end(ledger: &Ledger, loan: &Loan, is_refused: bool) -> Vec<u64> {
-    costs(&ledger.end(STATE, loan, is_refused, CHUNK))
+    costs(&ledger.with(STATE, |account| account.end(loan, is_refused, CHUNK)))
 }
 
 /// The units that are given up.
 fn expired(ledger: &Ledger, now: Micros) -> Vec<u64> {
-    let given_up = |state_key: &[u8]| ledger.give_up_expired(state_key, now).expect("something is too much").units;
+    let given_up = |state_key: &[u8]| {
+        ledger.with(state_key, |account| account.give_up_expired(now)).expect("something is too much").units
+    };
     ledger.expired(now).iter().map(|state_key| given_up(state_key)).collect()
 }
 
@@ -91,18 +95,18 @@ fn grant(units: u64) -> Grant {
 }
 
 fn granted(ledger: &Ledger, loan: &Loan, grant: Grant) -> bool {
-    ledger.grant(STATE, loan, grant).is_some()
+    ledger.with(STATE, |account| account.grant(loan, grant)).is_some()
 }
 
 /// The costs of those that took them, and what can be taken by others then.
 fn taken_of(ledger: &Ledger, loan: &Loan, grant: Grant) -> (Vec<u64>, u64) {
-    let served = ledger.grant(STATE, loan, grant).expect("it is awaited");
-    (costs(&served.waiters), ledger.held(STATE, NOW))
+    let served = ledger.with(STATE, |account| account.grant(loan, grant)).expect("it is awaited");
+    (costs(&served.waiters), ledger.with(STATE, |account| account.held(NOW)))
 }
 
 /// Borrows so many units beside those that a caller waits for.
 fn borrow(ledger: &Ledger, units: u64) -> Loan {
-    let held = ledger.held(STATE, NOW);
+    let held = ledger.with(STATE, |account| account.held(NOW));
     let _told = wait(ledger, held + 1, NOW);
     let (loan, _) = begin(ledger, NOW);
     assert!(granted(ledger, &loan, grant(held + 1 + units)));
@@ -114,12 +118,12 @@ fn borrow(ledger: &Ledger, units: u64) -> Loan {
 fn waiter_that_took(ledger: &Ledger, cost: u64) -> Waiter {
     let _told = wait(ledger, cost, NOW);
     let (loan, _) = begin(ledger, NOW);
-    let served = ledger.grant(STATE, &loan, grant(cost)).expect("it is awaited");
+    let served = ledger.with(STATE, |account| account.grant(&loan, grant(cost))).expect("it is awaited");
     served.waiters.into_iter().next().expect("there was enough for it")
 }
 
 fn taken(ledger: &Ledger, cost: u64, now: Micros) -> bool {
-    ledger.take(STATE, cost, now).is_some()
+    ledger.with(STATE, |account| account.take(cost, now)).is_some()
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn a_reset_leaves_nothing_to_hand_out() {
     borrow(&ledger, 3);
     let _told = wait(&ledger, 4, NOW);
     let (under_way, _) = begin(&ledger, NOW);
-    ledger.cancel(STATE);
+    ledger.with(STATE, |account| account.cancel());
     assert!(!granted(&ledger, &under_way, grant(3)));
     assert!(!taken(&ledger, 1, NOW));
 }
@@ -178,7 +182,7 @@ fn a_reset_leaves_nothing_to_hand_out() {
 fn of_a_grant_without_a_caller_a_chunk_is_kept() {
     let (ledger, chunk) = (ledger(), 3);
     let gone = waiter_that_took(&ledger, 7);
-    ledger.keep(STATE, &gone, chunk);
+    ledger.with(STATE, |account| account.keep_taken(gone.cost, gone.resets, chunk));
     assert_eq!(ledger.units(), chunk);
     assert!(ledger.expired(NOW).is_empty(), "nothing is given back");
 }
@@ -187,12 +191,12 @@ fn of_a_grant_without_a_caller_a_chunk_is_kept() {
 fn a_unit_of_a_caller_that_is_gone_is_not_kept_after_a_reset() {
     let ledger = ledger();
     let gone = waiter_that_took(&ledger, 7);
-    ledger.cancel(STATE);
-    ledger.keep(STATE, &gone, CHUNK);
+    ledger.with(STATE, |account| account.cancel());
+    ledger.with(STATE, |account| account.keep_taken(gone.cost, gone.resets, CHUNK));
     assert_eq!(ledger.units(), 0);
     // What is taken after the reset is kept.
     let gone = waiter_that_took(&ledger, 7);
-    ledger.keep(STATE, &gone, CHUNK);
+    ledger.with(STATE, |account| account.keep_taken(gone.cost, gone.resets, CHUNK));
     assert_eq!(ledger.units(), 7);
 }
 
@@ -233,7 +237,7 @@ fn a_grant_that_does_not_suffice_any_more_is_not_held() {
     let (loan, _) = begin(&ledger, NOW);
     assert_eq!(loan.short, [1]);
     assert_eq!(end(&ledger, &loan, true), [10]);
-    assert_eq!(ledger.held(STATE, NOW), 9, "a chunk of it");
+    assert_eq!(ledger.with(STATE, |account| account.held(NOW)), 9, "a chunk of it");
     drop(told);
 }
 
@@ -247,13 +251,13 @@ fn what_was_reserved_for_a_caller_that_is_gone_is_kept_up_to_a_chunk() {
         assert!(taken(&ledger, 1, NOW));
         assert_eq!(taken_of(&ledger, &loan, Grant { chunk, ..grant(9) }), (vec![], 0));
         if is_abandoned {
-            ledger.abandon(STATE, &turn, chunk);
+            ledger.with(STATE, |account| account.abandon(&turn, chunk));
             assert!(told.blocking_recv().is_err(), "it hears that there is no answer");
         } else {
             drop(told);
-            assert!(ledger.next(STATE, chunk, NOW).is_none());
+            assert!(ledger.with(STATE, |account| account.next(chunk, NOW)).is_none());
         }
-        assert_eq!((ledger.held(STATE, NOW), ledger.units()), (chunk, chunk));
+        assert_eq!((ledger.with(STATE, |account| account.held(NOW)), ledger.units()), (chunk, chunk));
     }
 }
 
@@ -263,7 +267,7 @@ fn what_was_taken_before_a_reset_is_not_put_back_after_it() {
     borrow(&ledger, 9);
     put_back(&ledger, 5, CHUNK, || {
         assert!(taken(&ledger, 5, NOW));
-        ledger.cancel(STATE);
+        ledger.with(STATE, |account| account.cancel());
     });
     assert_eq!(ledger.units(), 0);
 }
@@ -297,9 +301,9 @@ fn a_reset_finds_what_waits_to_be_given_up() {
     let ledger = ledger();
     borrow(&ledger, 9);
     let waiting = ledger.expired(UNTIL);
-    ledger.cancel(STATE);
+    ledger.with(STATE, |account| account.cancel());
     assert_eq!(waiting.len(), 1);
-    assert!(waiting.iter().all(|state_key| ledger.give_up_expired(state_key, UNTIL).is_none()));
+    assert!(waiting.iter().all(|state_key| ledger.with(state_key, |account| account.give_up_expired(UNTIL)).is_none()));
 }
 
 #[test]
@@ -310,7 +314,7 @@ fn a_reset_takes_what_was_reserved_along() {
     let (loan, _) = begin(&ledger, NOW);
     assert!(taken(&ledger, 1, NOW));
     assert_eq!(taken_of(&ledger, &loan, grant(9)), (vec![], 0));
-    ledger.cancel(STATE);
+    ledger.with(STATE, |account| account.cancel());
     assert_eq!(ledger.units(), 0);
     let (loan, _) = begin(&ledger, NOW);
     assert_eq!(loan.short, [10]);
@@ -324,7 +328,8 @@ fn what_callers_that_are_gone_waited_for_is_for_the_others() {
     let (loan, _) = begin(&ledger, NOW);
     let _there: Vec<_> = (0..20).map(|_| wait(&ledger, 1, NOW)).collect();
     drop(gone);
-    let served = ledger.grant(STATE, &loan, Grant { chunk, ..grant(40) }).expect("it is awaited");
+    let served =
+        ledger.with(STATE, |account| account.grant(&loan, Grant { chunk, ..grant(40) })).expect("it is awaited");
     assert_eq!((served.waiters.len(), served.verdict.remaining), (20, 40));
     assert_eq!(ledger.units(), chunk, "more would be let through in an interval than a chunk");
 }
@@ -370,7 +375,8 @@ fn callers_of_different_limits_do_not_share_a_call() {
     for (meter, short) in [(ten, vec![2, 9]), (five, vec![1]), (ten, vec![1])] {
         let (loan, _) = begin(&ledger, NOW);
         assert!(loan.subject.meter == *meter && loan.short == short, "{:?}", loan.short);
-        let served = ledger.grant(STATE, &loan, grant(short[short.len() - 1])).expect("it is awaited");
+        let served =
+            ledger.with(STATE, |account| account.grant(&loan, grant(short[short.len() - 1]))).expect("it is awaited");
         assert_eq!(served.waiters.len(), short.len());
     }
     // What is left is for the others, but one after the other.
@@ -388,14 +394,6 @@ fn callers_beyond_a_bound_do_not_wait() {
 }
 
 #[test]
-fn any_deadline_can_be_waited_for() {
-    let ledger = Ledger::new(Duration::MAX);
-    let _told = wait(&ledger, 1, NOW);
-    let (late, next) = ledger.late(STATE, Instant::now());
-    assert!(late.is_empty() && next.is_some());
-}
-
-#[test]
 fn a_refusal_is_for_those_that_wait_for_the_same_cost() {
     let ledger = ledger();
     let _told = [5, 1, 5].map(|cost| wait(&ledger, cost, NOW));
@@ -405,18 +403,6 @@ fn a_refusal_is_for_those_that_wait_for_the_same_cost() {
     let (loan, _) = begin(&ledger, NOW);
     assert_eq!(loan.short, [1, 6]);
     assert_eq!(end(&ledger, &loan, false), [1, 5], "a failure is for all");
-}
-
-#[test]
-fn a_caller_waits_no_longer_than_its_deadline() {
-    let ledger = ledger();
-    let began = Instant::now();
-    let _told = [1, 1].map(|cost| wait(&ledger, cost, NOW));
-    let (late, next) = ledger.late(STATE, began);
-    assert!(late.is_empty() && next.is_some_and(|next| next >= began + DEADLINE));
-    let (late, next) = ledger.late(STATE, Instant::now() + DEADLINE);
-    assert_eq!((late.len(), next), (2, None));
-    assert!(is_over(&ledger), "nothing is borrowed for callers that are gone");
 }
 
 #[test]

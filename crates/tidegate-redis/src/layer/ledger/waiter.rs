@@ -1,13 +1,11 @@
 //! A caller that waits for units, and what it waits for.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate::kernel::{Verb, Verdict};
 use tidegate::store::{Check, Former, Meter, StoreError};
 use tidegate::{Key, Micros};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::failure::RedisFailure;
 
@@ -25,14 +23,8 @@ pub(in crate::layer) struct Subject {
 
 impl Subject {
     pub(in crate::layer) fn of(check: &Check<'_>) -> Subject {
-        Subject::replacing(check, |_| true)
-    }
-
-    /// The same, with some of the former limits only.
-    pub(in crate::layer) fn replacing(check: &Check<'_>, is_replaced: impl Fn(&Meter) -> bool) -> Subject {
-        let former = check.former().iter().filter(|former| is_replaced(former.meter));
-        let former = former.map(|former| (former.meter.clone(), former.until));
-        Subject { meter: check.meter().clone(), key: Key::from(check.key()).into_owned(), former: former.collect() }
+        let former = check.former().iter().map(|former| (former.meter.clone(), former.until)).collect();
+        Subject { meter: check.meter().clone(), key: Key::from(check.key()).into_owned(), former }
     }
 
     /// Whether a check of the same state has the same limit and former limits. Different limits
@@ -67,30 +59,17 @@ pub(in crate::layer) struct Waiter {
     /// way; `None` if that request is not for it.
     pub(super) lacked: Option<u64>,
     /// How often the state had been reset when it took its cost.
-    pub(super) resets: u64,
-    pub(super) expires: Instant,
-    /// `None` once it was told that its deadline is over.
-    pub(super) tell: Option<oneshot::Sender<Answer>>,
+    pub(in crate::layer) resets: u64,
+    pub(in crate::layer) tell: oneshot::Sender<Answer>,
 }
 
 impl Waiter {
-    /// Whether the caller was there to hear it.
-    pub(in crate::layer) fn tell(&mut self, answer: Answer) -> bool {
-        self.tell.take().is_some_and(|tell| tell.send(answer).is_ok())
-    }
-
     /// Whether units were asked for on its behalf.
     pub(in crate::layer) fn was_asked_for(&self) -> bool {
         self.lacked.is_some()
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        self.tell.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.tell.is_closed()
     }
-}
-
-/// The instant so long after another; in 30 years if no instant is so late.
-pub(in crate::layer) fn after(instant: Instant, wait: Duration) -> Instant {
-    const AGE: Duration = Duration::from_secs(30 * 365 * 86_400);
-    instant.checked_add(wait).unwrap_or(instant + AGE)
 }

@@ -1,32 +1,33 @@
-//! A cluster: a link to each node, and which node has which slot.
+//! The servers: one that has all states in a single slot, or a cluster with a link to each node,
+//! and which node has which slot.
 //!
 //! A node that is down blocks no calls to the others, so nothing here waits for
 //! all of them. The map of the slots is asked of all nodes at once, and is
 //! settled when more than half have answered. It may be old by the time it is
 //! used; the nodes themselves say so, and where to go instead.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use redis::{Client, ConnectionAddr, ConnectionInfo, Value};
+use redis::{Client, ConnectionAddr, ConnectionInfo, Value, from_redis_value_ref};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::failure::RedisFailure;
-use crate::key::SLOTS;
+use crate::failure::{Redirect, RedisFailure};
+use crate::key::{SLOTS, slot};
 use crate::link::{Link, out_of_time};
-use crate::servers::Origin;
+use crate::runtime::{Attempt, attempt};
+use crate::servers::{Origin, Topology};
 
 /// Between two background refreshes of the map.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-pub(crate) struct Cluster {
-    /// How to reach any node: as the first one that was named.
-    pattern: ConnectionInfo,
+pub(crate) struct Nodes {
+    /// How to reach any node of a cluster: as the first one that was named.
+    pattern: Option<ConnectionInfo>,
     named: Vec<Address>,
     connect_timeout: Duration,
     runtime: Handle,
@@ -34,10 +35,10 @@ pub(crate) struct Cluster {
 }
 
 /// Where a node listens.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Address {
+    host: String,
+    port: u16,
 }
 
 #[derive(Default)]
@@ -45,39 +46,53 @@ struct Map {
     nodes: HashMap<Address, Arc<Link>>,
     /// By slot; empty until the first answer.
     masters: Vec<Option<Arc<Link>>>,
-    look: Option<Look>,
+    look: Option<Attempt>,
     looked: Option<Instant>,
 }
-
-type Look = Shared<BoxFuture<'static, Result<(), RedisFailure>>>;
 
 /// What a node says of the cluster.
 struct View {
     /// First and last slot of each range, and its master.
     masters: Vec<(u16, u16, Address)>,
-    nodes: Vec<Address>,
+    nodes: HashSet<Address>,
 }
 
-impl Cluster {
-    /// The cluster of these nodes, of which not all need to be named.
-    pub(crate) fn new(named: &[Client], connect_timeout: Duration, runtime: Handle) -> Arc<Cluster> {
-        let infos = named.iter().map(Client::get_connection_info);
-        let pattern = infos.clone().next().expect("a cluster is of at least one node").clone();
-        let named: Vec<Address> = infos.filter_map(|info| address_of(info.addr())).collect();
-        let cluster = Cluster { pattern, named, connect_timeout, runtime, map: Mutex::default() };
-        for address in &cluster.named {
-            cluster.link_in(&mut cluster.map(), address);
+impl Nodes {
+    /// One server, or the cluster of some nodes, of which not all need to be named.
+    pub(crate) fn new(topology: Topology, connect_timeout: Duration, runtime: Handle) -> Arc<Nodes> {
+        let (named, map) = (Vec::new(), Mutex::default());
+        let mut nodes = Nodes { pattern: None, named, connect_timeout, runtime, map };
+        match topology {
+            Topology::One(origin) => {
+                let link = Link::new(origin, connect_timeout, nodes.runtime.clone());
+                let mut map = nodes.map();
+                map.masters.push(Some(Arc::clone(&link)));
+                map.nodes.insert(Address::default(), link);
+            }
+            Topology::Cluster(clients) => {
+                let infos = clients.iter().map(Client::get_connection_info);
+                nodes.pattern = infos.clone().next().cloned();
+                nodes.named = infos.filter_map(|info| address_of(info.addr())).collect();
+                for address in &nodes.named {
+                    nodes.link_in(&mut nodes.map(), address);
+                }
+            }
         }
-        Arc::new(cluster)
+        Arc::new(nodes)
+    }
+
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> u16 {
+        if self.pattern.is_some() { SLOTS } else { 1 }
+    }
+
+    /// The slot of a state.
+    pub(crate) fn slot(&self, key: &[u8]) -> u16 {
+        slot(key) % self.slots()
     }
 
     fn map(&self) -> MutexGuard<'_, Map> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The link to a node.
-    pub(crate) fn node(&self, address: &Address) -> Arc<Link> {
-        self.link_in(&mut self.map(), address)
     }
 
     /// All nodes that are known.
@@ -98,52 +113,71 @@ impl Cluster {
         Ok(self.map().masters.get(usize::from(slot)).cloned().flatten())
     }
 
-    /// Notes what a node said, until the whole map is seen again.
-    pub(crate) fn moved(self: &Arc<Self>, slot: u16, master: &Arc<Link>) {
-        if let Some(known) = self.map().masters.get_mut(usize::from(slot)) {
-            *known = Some(Arc::clone(master));
+    /// The node of a cluster that has the slot, by the word of another; noted until the whole map is seen again.
+    pub(crate) fn follow(self: &Arc<Self>, slot: u16, said_by: &Arc<Link>, redirect: &Redirect) -> Option<Arc<Link>> {
+        let mut map = self.map();
+        let host = match redirect.host.is_empty() {
+            true => map.nodes.iter().find(|(_, link)| Arc::ptr_eq(link, said_by))?.0.host.clone(),
+            false => redirect.host.clone(),
+        };
+        let node = self.link_in(&mut map, &Address { host, port: redirect.port })?;
+        if let Some(master) = map.masters.get_mut(usize::from(slot)).filter(|_| !redirect.asking) {
+            *master = Some(Arc::clone(&node));
         }
-        self.doubt();
+        drop(map);
+        if !redirect.asking {
+            self.doubt();
+        }
+        Some(node)
+    }
+
+    /// Whether the slot is elsewhere, by the map as it is now.
+    pub(crate) async fn has_moved(self: &Arc<Self>, slot: u16, from: &Arc<Link>) -> bool {
+        let looked = self.look().await.is_ok();
+        looked && self.master(slot).await.is_ok_and(|master| master.is_some_and(|master| !Arc::ptr_eq(&master, from)))
     }
 
     /// Has the map looked at again, unless that was done a moment ago.
     pub(crate) fn doubt(self: &Arc<Self>) {
         let mut map = self.map();
-        if map.looked.is_none_or(|looked| looked.elapsed() >= BETWEEN_LOOKS) {
+        if self.pattern.is_some() && map.looked.is_none_or(|looked| looked.elapsed() >= BETWEEN_LOOKS) {
             drop(self.look_in(&mut map));
         }
     }
 
-    /// Looks at the map again.
+    /// Looks at the map again; that of one server is always the same.
     pub(crate) async fn look(self: &Arc<Self>) -> Result<(), RedisFailure> {
+        if self.pattern.is_none() {
+            return Ok(());
+        }
         let look = self.look_in(&mut self.map());
         look.await
     }
 
-    fn link_in(&self, map: &mut Map, address: &Address) -> Arc<Link> {
+    /// The link to a node of a cluster.
+    fn link_in(&self, map: &mut Map, address: &Address) -> Option<Arc<Link>> {
+        let pattern = self.pattern.as_ref()?;
         let link = || {
-            let info = self.pattern.clone().set_addr(at(self.pattern.addr(), address));
+            let info = pattern.clone().set_addr(at(pattern.addr(), address));
             Link::new(Origin::Server(Box::new(info)), self.connect_timeout, self.runtime.clone())
         };
-        Arc::clone(map.nodes.entry(address.clone()).or_insert_with(link))
+        Some(Arc::clone(map.nodes.entry(address.clone()).or_insert_with(link)))
     }
 
     /// The look that is under way, or a new one.
-    fn look_in(self: &Arc<Self>, map: &mut Map) -> Look {
+    fn look_in(self: &Arc<Self>, map: &mut Map) -> Attempt {
         if let Some(look) = &map.look {
             return look.clone();
         }
-        let cluster = Arc::clone(self);
-        let look = self.runtime.spawn(async move {
-            let seen = cluster.ask_nodes().await;
-            let mut map = cluster.map();
+        let nodes = Arc::clone(self);
+        let look = attempt(&self.runtime, "the map of a cluster", async move {
+            let seen = nodes.ask_nodes().await;
+            let mut map = nodes.map();
             map.look = None;
             map.looked = Some(Instant::now());
-            cluster.settle(&mut map, &seen?);
+            nodes.settle(&mut map, &seen?);
             Ok(())
         });
-        let look = look.map(|joined| joined.unwrap_or(Err(RedisFailure::Garbled { what: "the map of a cluster" })));
-        let look = look.boxed().shared();
         map.look = Some(look.clone());
         look
     }
@@ -180,7 +214,7 @@ impl Cluster {
         for (first, last, master) in &best.masters {
             let master = self.link_in(map, master);
             if let Some(range) = map.masters.get_mut(usize::from(*first)..=usize::from(*last)) {
-                range.fill(Some(master));
+                range.fill(master);
             }
         }
     }
@@ -208,45 +242,24 @@ async fn ask_node(address: Address, link: Arc<Link>, connect_timeout: Duration) 
 impl View {
     /// From the reply to `CLUSTER SLOTS`; a node without a name is the one that replied.
     fn read(value: &Value, replied: &Address) -> Option<View> {
-        let mut view = View { masters: Vec::new(), nodes: Vec::new() };
-        for range in items(value)? {
-            let [first, last, nodes @ ..] = items(range)? else { return None };
+        let mut view = View { masters: Vec::new(), nodes: HashSet::new() };
+        for range in value.as_sequence()? {
+            let [first, last, nodes @ ..] = range.as_sequence()? else { return None };
             let nodes: Vec<Address> = nodes.iter().filter_map(|node| node_address(node, replied)).collect();
             let master = nodes.first()?.clone();
-            view.masters.push((number(first)?, number(last)?, master));
-            for node in nodes {
-                if !view.nodes.contains(&node) {
-                    view.nodes.push(node);
-                }
-            }
+            view.masters.push((from_redis_value_ref(first).ok()?, from_redis_value_ref(last).ok()?, master));
+            view.nodes.extend(nodes);
         }
         view.masters.sort_unstable_by_key(|(first, ..)| *first);
         (!view.masters.is_empty()).then_some(view)
     }
 }
 
-fn items(value: &Value) -> Option<&[Value]> {
-    match value {
-        Value::Array(items) => Some(items),
-        _ => None,
-    }
-}
-
-fn number(value: &Value) -> Option<u16> {
-    match value {
-        Value::Int(number) => u16::try_from(*number).ok(),
-        _ => None,
-    }
-}
-
 fn node_address(node: &Value, replied: &Address) -> Option<Address> {
-    let [host, port, ..] = items(node)? else { return None };
-    let host = match host {
-        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
-        _ => "",
-    };
-    let host = if host.is_empty() || host == "?" { &replied.host } else { host };
-    Some(Address { host: host.to_owned(), port: number(port)? })
+    let [host, port, ..] = node.as_sequence()? else { return None };
+    let host: Option<String> = from_redis_value_ref(host).ok()?;
+    let host = host.filter(|host| !host.is_empty() && host != "?").unwrap_or_else(|| replied.host.clone());
+    Some(Address { host, port: from_redis_value_ref(port).ok()? })
 }
 
 fn address_of(addr: &ConnectionAddr) -> Option<Address> {
@@ -288,7 +301,7 @@ mod tests {
         let view = View::read(&Value::Array(vec![range]), &replied).expect("a reply of one range");
         let master = Address { host: "a".into(), port: 7_000 };
         assert_eq!(view.masters, [(0, 9, master.clone())]);
-        assert_eq!(view.nodes, [master, Address { host: "b".into(), port: 7_001 }]);
+        assert_eq!(view.nodes, HashSet::from([master, Address { host: "b".into(), port: 7_001 }]));
     }
 
     #[test]
