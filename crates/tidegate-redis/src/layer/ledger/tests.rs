@@ -173,7 +173,7 @@ fn a_reset_leaves_nothing_to_hand_out() {
     borrow(&ledger, 3);
     let _told = wait(&ledger, 4, NOW);
     let (under_way, _) = begin(&ledger, NOW);
-    ledger.with(STATE, |account| account.cancel());
+    ledger.with(STATE, Account::cancel);
     assert!(!granted(&ledger, &under_way, grant(3)));
     assert!(!taken(&ledger, 1, NOW));
 }
@@ -191,7 +191,7 @@ fn of_a_grant_without_a_caller_a_chunk_is_kept() {
 fn a_unit_of_a_caller_that_is_gone_is_not_kept_after_a_reset() {
     let ledger = ledger();
     let gone = waiter_that_took(&ledger, 7);
-    ledger.with(STATE, |account| account.cancel());
+    ledger.with(STATE, Account::cancel);
     ledger.with(STATE, |account| account.keep_taken(gone.cost, gone.resets, CHUNK));
     assert_eq!(ledger.units(), 0);
     // What is taken after the reset is kept.
@@ -267,7 +267,7 @@ fn what_was_taken_before_a_reset_is_not_put_back_after_it() {
     borrow(&ledger, 9);
     put_back(&ledger, 5, CHUNK, || {
         assert!(taken(&ledger, 5, NOW));
-        ledger.with(STATE, |account| account.cancel());
+        ledger.with(STATE, Account::cancel);
     });
     assert_eq!(ledger.units(), 0);
 }
@@ -301,7 +301,7 @@ fn a_reset_finds_what_waits_to_be_given_up() {
     let ledger = ledger();
     borrow(&ledger, 9);
     let waiting = ledger.expired(UNTIL);
-    ledger.with(STATE, |account| account.cancel());
+    ledger.with(STATE, Account::cancel);
     assert_eq!(waiting.len(), 1);
     assert!(waiting.iter().all(|state_key| ledger.with(state_key, |account| account.give_up_expired(UNTIL)).is_none()));
 }
@@ -314,7 +314,7 @@ fn a_reset_takes_what_was_reserved_along() {
     let (loan, _) = begin(&ledger, NOW);
     assert!(taken(&ledger, 1, NOW));
     assert_eq!(taken_of(&ledger, &loan, grant(9)), (vec![], 0));
-    ledger.with(STATE, |account| account.cancel());
+    ledger.with(STATE, Account::cancel);
     assert_eq!(ledger.units(), 0);
     let (loan, _) = begin(&ledger, NOW);
     assert_eq!(loan.short, [10]);
