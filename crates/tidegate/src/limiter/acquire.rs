@@ -209,7 +209,7 @@ pub(super) struct Waiters {
     shards: Box<[Mutex<HashMap<u64, Queues>>]>,
     hasher: RandomState,
     tickets: AtomicU64,
-    places: Arc<Places>,
+    pub(super) places: Arc<Places>,
 }
 
 /// How many may wait, and how many do: for one limiter, or for some that
@@ -253,10 +253,6 @@ impl Waiters {
             tickets: AtomicU64::new(0),
             places,
         }
-    }
-
-    pub(super) fn places(&self) -> Arc<Places> {
-        Arc::clone(&self.places)
     }
 
     fn queue_of(&self, key: &impl Hash) -> u64 {

@@ -81,10 +81,11 @@ impl<S: Store> Limiter<S> {
             let current = in_force(&inner.policies);
             let mut resolved = Resolved::new();
             resolved.resize_with(asked.len(), Resolution::default);
+            let mut errors = Errors::new();
             for ((verb, request), resolution) in asked.iter().zip(&mut resolved) {
-                self.resolve_into(&current, *verb, request, resolution);
+                errors.push(self.resolve_into(&current, *verb, request, resolution).err());
             }
-            let mut slice = RequestSlice::new(asked, &resolved[..], id.as_ref());
+            let mut slice = RequestSlice::new(asked, &resolved[..], errors, id.as_ref());
             let decided = slice.decide(&inner.store).await?;
             if slice.matters() && !inner.policies.is_current(&current) {
                 // What others have reached since is theirs to know, though this charge is no more.
@@ -94,69 +95,45 @@ impl<S: Store> Limiter<S> {
                 continue;
             }
             inner.policies.settle(&current, inner.store.clock());
-            let (decisions, is_carried_out) = (slice.decisions(), slice.is_carried_out);
-            if let ([_], [Some(decision)]) = (asked, &*decisions) {
-                tell(decision, &slice.checks);
+            let answers = slice.take_answers();
+            match (asked, &*answers) {
+                ([_], [Ok(decision)]) if !decision.is_unlimited() => tell(decision, &slice.checks),
+                _ => {}
             }
-            let (errors, crossed) = slice.into_outcome();
-            for (check, verdict) in crossed {
+            for (check, verdict) in slice.decided() {
                 inner.observers.tell_crossed(&check, &verdict, decided.unwrap_or(Micros::ZERO), false);
             }
-            for (index, (verb, request)) in asked.iter().enumerate() {
-                let resolution = &resolved[index];
-                let is_heard = !inner.observers.is_empty() || !resolution.shadows.is_empty();
-                if !is_heard || resolution.problem.is_some() || errors[index].is_some() {
-                    continue;
-                }
-                let decision = &decisions[index].clone().unwrap_or_else(Decision::unlimited);
+            for ((verb, request), (resolution, answer)) in asked.iter().zip(resolved.iter().zip(&answers)) {
+                let Ok(decision) = answer else { continue };
                 // What was admitted and not charged, because of another request, was only looked at.
-                let is_charged = is_carried_out || !decision.is_allowed();
+                let is_charged = slice.is_carried_out || !decision.is_allowed();
                 let asked = (if is_charged { *verb } else { Verb::Peek }, *request);
                 self.tell_of(decision, decided, asked, resolution);
                 self.ask_shadows(asked, resolution, decision).await;
             }
-            let answers = resolved.iter_mut().zip(errors).zip(decisions);
-            let answers = answers.map(|((resolution, error), decision)| {
-                match error.or_else(|| resolution.problem.take().map(|problem| *problem)) {
-                    Some(error) => Err(error),
-                    None => Ok(decision.unwrap_or_else(Decision::unlimited)),
-                }
-            });
-            return Ok(answers.collect());
+            return Ok(answers);
         }
     }
 
-    /// What applies to a request, whose cost every limit could admit; observers
-    /// are told what it lacks.
-    pub(super) fn resolve<'p, 'r>(
-        &self,
-        current: &'p Current,
-        verb: Verb,
-        request: &'r Request<'_>,
-    ) -> Result<Resolution<'p, 'r>, CheckError> {
-        let mut resolution = Resolution::default();
-        self.resolve_into(current, verb, request, &mut resolution);
-        match resolution.problem {
-            Some(problem) => Err(*problem),
-            None => Ok(resolution),
-        }
-    }
-
-    /// The same where it is to be: what keeps the request from an answer is its problem.
-    fn resolve_into<'p, 'r>(
+    /// What applies to a request, in place of an empty resolution; observers are told what it lacks.
+    ///
+    /// # Errors
+    /// What keeps the request from an answer: also a cost that a limit could never admit.
+    pub(super) fn resolve_into<'p, 'r>(
         &self,
         current: &'p Current,
         verb: Verb,
         request: &'r Request<'_>,
         resolution: &mut Resolution<'p, 'r>,
-    ) {
+    ) -> Result<(), CheckError> {
         current.policy.resolve_into(request, resolution);
         for (rule, attribute) in &resolution.lacking {
             self.inner.observers.tell_missing(rule, attribute);
         }
-        if resolution.problem.is_none() && resolution.blocked_by.is_none() {
-            let checked = resolution.enforced.iter().try_for_each(|applied| applied.check(verb).map(drop));
-            resolution.problem = checked.err().map(Box::new);
+        match resolution.problem.take() {
+            Some(problem) => Err(*problem),
+            None if resolution.blocked_by.is_some() => Ok(()),
+            None => resolution.enforced.iter().try_for_each(|applied| applied.check(verb).map(drop)),
         }
     }
 
@@ -182,12 +159,10 @@ impl<S: Store> Limiter<S> {
                 check = shadow.check_alone(asked).with_id(id);
             }
             let mut verdicts = [Verdict::default()];
-            let decided = self.store().decide(&[check], &mut verdicts).await;
-            if let Ok(at) = decided {
-                self.inner.observers.tell_crossed(&check, &verdicts[0], at, true);
-            }
+            let Ok(at) = self.store().decide(&[check], &mut verdicts).await else { continue };
+            self.inner.observers.tell_crossed(&check, &verdicts[0], at, true);
             // Observers hear of what a shadow would have said, and a correction is no answer.
-            if let (Ok(at), false) = (decided, check.is_correction()) {
+            if !check.is_correction() {
                 let (decision, key) = (&check.decision(verdicts[0]), &shadow.key);
                 let (cost, in_addition, reservation) = (request.cost, request.is_in_addition(), None);
                 let shadow = true;
@@ -241,7 +216,7 @@ fn only(mut decisions: Decisions) -> Result<Decision, CheckError> {
 struct RequestSlice<'a, 'p, 'r> {
     asked: &'a [VerbRequest<'a, 'a>],
     resolved: &'a [Resolution<'p, 'r>],
-    /// Requests that cannot be admitted together with those before them.
+    /// Of requests that have no answer, and of those that cannot be admitted together with those before them.
     errors: Errors,
     /// Of limits that requests of several classes ask about one key, the meter of the class
     /// that leaves most to others: it decides for all of them.
@@ -270,10 +245,11 @@ impl<'a, 'p, 'r> RequestSlice<'a, 'p, 'r> {
     fn new(
         asked: &'a [VerbRequest<'a, 'a>],
         resolved: &'a [Resolution<'p, 'r>],
+        errors: Errors,
         id: Option<&'a RequestId<'a>>,
     ) -> RequestSlice<'a, 'p, 'r> {
         let (checks, verdicts, said) = (PerLimit::new(), PerLimit::new(), PerLimit::new());
-        let (errors, strictest) = (asked.iter().map(|_| None).collect(), HashMap::new());
+        let strictest = HashMap::new();
         let mut slice = RequestSlice {
             asked,
             resolved,
@@ -300,10 +276,9 @@ impl<'a, 'p, 'r> RequestSlice<'a, 'p, 'r> {
 
     /// The limits of all requests, and which request each is of.
     fn limits(&self) -> impl Iterator<Item = (usize, &'a Applied<'p, 'r>)> {
-        self.resolved.iter().zip(&self.errors).enumerate().flat_map(|(index, (resolution, error))| {
-            let asked = Some(resolution).filter(|line| line.has_to_pass() && error.is_none());
-            asked.into_iter().flat_map(|resolution| &resolution.enforced).map(move |applied| (index, applied))
-        })
+        let requests = self.resolved.iter().zip(&self.errors).enumerate();
+        let asked = requests.filter(|(_, (resolution, error))| resolution.blocked_by.is_none() && error.is_none());
+        asked.flat_map(|(index, (resolution, _))| resolution.enforced.iter().map(move |applied| (index, applied)))
     }
 
     /// Finds charges that no limit could ever admit together, or beside what is reported.
@@ -342,7 +317,8 @@ impl<'a, 'p, 'r> RequestSlice<'a, 'p, 'r> {
         if let [_] = self.asked {
             return self.ask(SlicePart::All, store).await;
         }
-        let is_refused = !self.resolved.iter().all(Resolution::has_to_pass) || self.errors.iter().any(Option::is_some);
+        let is_blocked = self.resolved.iter().any(|resolution| resolution.blocked_by.is_some());
+        let is_refused = is_blocked || self.errors.iter().any(Option::is_some);
         let peeks = self.asked.iter().filter(|(verb, _)| *verb == Verb::Peek).count();
         if !is_refused && (peeks == 0 || peeks == self.asked.len()) {
             return self.ask(SlicePart::All, store).await;
@@ -425,15 +401,8 @@ impl<'a, 'p, 'r> RequestSlice<'a, 'p, 'r> {
         self.checks.iter().copied().zip(self.verdicts.iter().copied())
     }
 
-    /// The errors, and the checks that crossed a threshold.
-    fn into_outcome(self) -> (Errors, PerLimit<(Check<'a>, Verdict)>) {
-        let crossed = self.decided().filter(|(_, verdict)| verdict.crossed != 0).collect();
-        (self.errors, crossed)
-    }
-
-    /// The decision of each request, by the limit that binds; none where there
-    /// is an error.
-    fn decisions(&self) -> SmallVec<[Option<Decision>; 1]> {
+    /// What came of each request: the decision by the limit that binds, or its error.
+    fn take_answers(&mut self) -> Decisions {
         let blocked = |line: &Resolution<'_, '_>| line.blocked_by.clone().map(Decision::blocked);
         let mut decisions: SmallVec<[_; 1]> = self.resolved.iter().map(blocked).collect();
         for ((index, applied), verdict) in self.limits().zip(&self.said) {
@@ -447,7 +416,12 @@ impl<'a, 'p, 'r> RequestSlice<'a, 'p, 'r> {
                 None => decision,
             });
         }
-        decisions
+        let errors = std::mem::take(&mut self.errors).into_iter();
+        let answers = errors.zip(decisions).map(|(error, decision)| match error {
+            Some(error) => Err(error),
+            None => Ok(decision.unwrap_or_else(Decision::unlimited)),
+        });
+        answers.collect()
     }
 }
 

@@ -170,8 +170,8 @@ impl<S: Store> LimiterBuilder<S> {
     /// # Ok::<(), tidegate::ConfigError>(())
     /// ```
     pub fn within_bounds_of<T>(mut self, other: &Limiter<T>) -> LimiterBuilder<S> {
-        self.max_log_entries = other.inner.policies.max_log_entries();
-        self.places = other.inner.waiters.places();
+        self.max_log_entries = other.inner.policies.max_log_entries;
+        self.places = Arc::clone(&other.inner.waiters.places);
         self
     }
 

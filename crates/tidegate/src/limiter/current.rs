@@ -76,7 +76,8 @@ pub(super) struct Policies {
     changed: OnceLock<ArcSwap<Current>>,
     /// Held while the policy is changed.
     changing: Mutex<()>,
-    max_log_entries: u64,
+    /// The largest count of a sliding log.
+    pub(super) max_log_entries: u64,
 }
 
 impl Policies {
@@ -88,10 +89,6 @@ impl Policies {
         let fast = FastLimits::new(first.fast(is_fast));
         let (changed, changing) = (OnceLock::new(), Mutex::new(()));
         Ok(Policies { first, fast, is_fast, changed, changing, max_log_entries })
-    }
-
-    pub(super) fn max_log_entries(&self) -> u64 {
-        self.max_log_entries
     }
 
     /// The limits that take the fast path, if there are any.

@@ -9,6 +9,7 @@ use crate::blocking;
 use crate::decision::Decision;
 use crate::kernel::{Verb, Verdict};
 use crate::observe::Event;
+use crate::policy::Resolution;
 use crate::request::{Attributes, Key, Request};
 use crate::store::{Check, CheckError, ImmediateStore, refund_charges};
 use crate::time::Micros;
@@ -192,7 +193,7 @@ impl<S: ImmediateStore> Limiter<S> {
     fn check_one_by_one(&self, requests: &[Request<'_>]) -> Result<Vec<Decision>, CheckError> {
         let current = self.inner.policies.current();
         for request in requests {
-            self.resolve(&current, Verb::Charge, request)?;
+            self.resolve_into(&current, Verb::Charge, request, &mut Resolution::default())?;
         }
         requests.iter().map(|request| self.decide_now(Verb::Charge, request, ignore_limits)).collect()
     }

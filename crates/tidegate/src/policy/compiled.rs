@@ -59,11 +59,6 @@ impl<'r> Resolution<'_, 'r> {
         shadows.is_empty() && blocked_by.is_none() && problem.is_none() && lacking.is_empty()
     }
 
-    /// Whether its limits decide: nothing keeps it from an answer, and no rule blocks it.
-    pub(crate) fn has_to_pass(&self) -> bool {
-        self.blocked_by.is_none() && self.problem.is_none()
-    }
-
     /// Whose limit a rule's is, if it is to be passed or lets nothing pass.
     pub(crate) fn key_of(&self, rule: &Name) -> Option<&Key<'r>> {
         if self.blocked_by.as_ref() == Some(rule) {
