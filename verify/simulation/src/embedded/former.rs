@@ -60,8 +60,18 @@ struct Pair {
     clocks: [ManualClock; 2],
     random: Random,
     story: &'static Story,
-    /// Under which id, how much, and until when that is known.
-    reserved: Vec<(String, u64, Micros)>,
+    reserved: Vec<Reserved>,
+}
+
+/// What was reserved under an id.
+#[derive(Clone)]
+struct Reserved {
+    id: String,
+    /// Of which rules, in this order.
+    rules: Vec<usize>,
+    /// Of the first one.
+    cost: u64,
+    known_until: Micros,
 }
 
 impl Pair {
@@ -71,47 +81,95 @@ impl Pair {
         Pair { script, memory, clocks: [clock, here], random: Random::new(seed), story, reserved: Vec::new() }
     }
 
-    fn decide(&self, check: Check<'_>) -> Verdict {
-        let [mut there, mut here] = [[Verdict::default()]; 2];
+    /// Decides the slice in both stores, and says whether it was admitted.
+    fn decide(&self, checks: &[Check<'_>]) -> bool {
+        let [mut there, mut here] = [0, 1].map(|_| vec![Verdict::default(); checks.len()]);
         let decided =
-            (block_on(self.script.decide(&[check], &mut there)), block_on(self.memory.decide(&[check], &mut here)));
-        assert_eq!(decided.0.is_ok(), decided.1.is_ok(), "{decided:?}: {check:?}");
-        assert_eq!(there, here, "{check:?}");
-        here[0]
+            (block_on(self.script.decide(checks, &mut there)), block_on(self.memory.decide(checks, &mut here)));
+        assert_eq!(decided.0.is_ok(), decided.1.is_ok(), "{decided:?}: {checks:?}");
+        assert_eq!(there, here, "{checks:?}");
+        here.iter().all(|verdict| verdict.allowed)
     }
 
-    fn step(&mut self, meter: &Meter, former: &[Former<'_>]) {
+    /// One request to some of the rules.
+    fn step(&mut self, rules: &[(&Meter, &[Former<'_>])], asked: &[usize]) {
         let key = Key::from("alice");
-        let check = |verb, cost| Check::new(meter, &key, verb, cost).expect("a small cost").with_former(former);
         // When exactly an id is forgotten is the server's business.
         let now = self.clocks[0].now();
-        self.reserved.retain(|(_, _, until)| *until > now);
-        let cost = self.random.within(0..=self.story.most_cost.min(meter.largest_cost()));
-        match self.random.within(0..=13) {
-            0 => _ = self.decide(check(Verb::Refund, cost)),
-            1 => _ = self.decide(check(Verb::Report, cost)),
-            2 => _ = self.decide(check(Verb::Reset, 0)),
-            3 | 4 => _ = self.decide(check(Verb::Peek, cost)),
-            5 | 6 => {
+        self.reserved.retain(|reserved| reserved.known_until > now);
+        let (is_charge, choice) = (self.random.percent(40), self.random.within(0..=9));
+        let mut of_each = Vec::new();
+        for one in asked {
+            let cost = self.random.within(0..=self.story.most_cost);
+            let verbs = [Verb::Refund, Verb::Report, Verb::Reset, Verb::Peek, Verb::Charge];
+            let verb = if is_charge || choice > 2 { Verb::Charge } else { self.random.choose(&verbs) };
+            of_each.push(check(rules[*one], &key, verb, if verb == Verb::Reset { 0 } else { cost }));
+        }
+        match choice {
+            3 | 4 => {
                 let text = format!("r{}", self.random.number());
                 let id = RequestId { lasts_ms: self.story.ids_last_ms, ..RequestId::once(&text, 1) };
-                if self.decide(check(Verb::Charge, cost).with_id(&id)).allowed {
+                let of_each: Vec<Check<'_>> = of_each.into_iter().map(|check| check.with_id(&id)).collect();
+                if self.decide(&of_each) {
                     let lasts = Micros::new(u64::from(self.story.ids_last_ms) * 1_000);
-                    self.reserved.push((text, cost, now.saturating_add(lasts)));
+                    let (cost, known_until) = (of_each[0].cost(), now.saturating_add(lasts));
+                    self.reserved.push(Reserved { id: text.clone(), rules: asked.to_vec(), cost, known_until });
                 }
             }
-            7..=9 if !self.reserved.is_empty() => {
+            5..=7 if !self.reserved.is_empty() => {
                 let place = self.random.within(0..=self.reserved.len() as u64 - 1) as usize;
-                let (text, cost, _) = self.reserved[place].clone();
+                let Reserved { id: text, rules: of, cost, .. } = self.reserved[place].clone();
                 let renews = self.random.percent(50);
                 let purpose = if renews { Purpose::Renew } else { Purpose::Settle };
                 let id = RequestId { lasts_ms: self.story.ids_last_ms, purpose, ..RequestId::once(&text, 1) };
                 let actual = self.random.within(0..=cost + self.story.most_cost / 2);
-                let verb = if renews { check(Verb::RENEW, 0) } else { check(Verb::SETTLE, actual) };
-                let _ = self.decide(verb.with_id(&id));
+                let (verb, cost) = if renews { (Verb::RENEW, 0) } else { (Verb::SETTLE, actual) };
+                let corrected = of.iter().map(|one| check(rules[*one], &key, verb, cost).with_id(&id));
+                self.decide(&corrected.collect::<Vec<_>>());
             }
-            _ => _ = self.decide(check(Verb::Charge, cost)),
+            _ => _ = self.decide(&of_each),
         }
+    }
+}
+
+fn check<'a>((meter, former): (&'a Meter, &'a [Former<'a>]), key: &'a Key<'a>, verb: Verb, cost: u64) -> Check<'a> {
+    let cost = if verb == Verb::SETTLE { cost } else { cost.min(meter.largest_cost()) };
+    Check::new(meter, key, verb, cost).expect("a small cost").with_former(former)
+}
+
+/// A rule whose limit is changed again and again.
+struct Lane {
+    meters: Vec<Meter>,
+    current: usize,
+    history: Vec<(usize, u64)>,
+}
+
+impl Lane {
+    /// With thresholds, or for a class of requests that leaves some of each limit to others.
+    fn new(name: &'static str, story: &Story, is_told: bool, is_class: bool) -> Lane {
+        let meter = |words: &&str| {
+            let meter = Meter::new(name, words.parse::<Limit>().expect("a limit"));
+            let told = Thresholds::new([50, 100]).expect("two thresholds");
+            let meter = if is_told { meter.notify(told) } else { meter };
+            if is_class { meter.clone().with_floor(meter.capacity() / 3) } else { meter }
+        };
+        Lane { meters: story.limits.iter().map(meter).collect(), current: 0, history: Vec::new() }
+    }
+
+    fn change(&mut self, next: usize, now: u64) {
+        self.history.retain(|(one, _)| *one != self.current && *one != next);
+        if next != self.current {
+            self.history.push((self.current, now));
+        }
+        self.current = next;
+    }
+
+    fn former(&self) -> Vec<Former<'_>> {
+        let of = |(one, at): &(usize, u64)| {
+            let meter = &self.meters[*one];
+            Former { meter, until: Micros::new(*at).saturating_add(meter.horizon()) }
+        };
+        self.history.iter().map(of).collect()
     }
 }
 
@@ -120,33 +178,24 @@ pub(super) fn play(seeds: u64) {
     for seed in 0..seeds {
         let story = if seed % 2 == 0 { &SHORT } else { &LONG };
         let mut pair = Pair::new(seed, story);
-        let meters: Vec<Meter> = story
-            .limits
-            .iter()
-            .map(|words| {
-                let meter = Meter::new("rule", words.parse::<Limit>().expect("a limit"));
-                if seed % 3 == 0 { meter.notify(Thresholds::new([50, 100]).expect("two thresholds")) } else { meter }
-            })
-            .collect();
-        let any = |random: &mut Random| random.within(0..=meters.len() as u64 - 1) as usize;
-        let (mut now, mut current, mut history) = (START, any(&mut pair.random), Vec::<(usize, u64)>::new());
+        let mut lanes =
+            ["rule", "other"].map(|name| Lane::new(name, story, seed % 3 == 0, name == "rule" && seed % 5 < 2));
+        let mut now = START;
         for _ in 0..60 {
             now += pair.random.choose(&story.pauses);
             pair.clocks.iter().for_each(|clock| clock.set(Micros::new(now)));
-            if pair.random.percent(12) {
-                let next = any(&mut pair.random);
-                history.retain(|(one, _)| *one != current && *one != next);
-                if next != current {
-                    history.push((current, now));
+            for lane in &mut lanes {
+                if pair.random.percent(12) {
+                    lane.change(pair.random.within(0..=story.limits.len() as u64 - 1) as usize, now);
                 }
-                current = next;
             }
-            let until = |meter: &Meter, at: u64| Micros::new(at).saturating_add(meter.horizon());
-            let former: Vec<Former<'_>> = history
-                .iter()
-                .map(|(one, at)| Former { meter: &meters[*one], until: until(&meters[*one], *at) })
-                .collect();
-            pair.step(&meters[current], &former);
+            let former = lanes.each_ref().map(Lane::former);
+            let mut rules = Vec::new();
+            for (lane, former) in lanes.iter().zip(&former) {
+                rules.push((&lane.meters[lane.current], &former[..]));
+            }
+            let asked: &[usize] = pair.random.choose(&[&[0], &[1], &[0, 1], &[1, 0]]);
+            pair.step(&rules, asked);
         }
     }
 }
