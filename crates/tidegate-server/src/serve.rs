@@ -11,31 +11,31 @@ use tidegate_config::envoy::{self, EnvoyConfig};
 use tidegate_config::{Report, document};
 use tracing::{error, info, warn};
 
-use crate::absent::Absent;
+use crate::access::audit::{Audit, AuditError};
 use crate::access::{TokensFile, has_credentials};
-use crate::address::Address;
-use crate::app::App;
-use crate::audit::{Audit, AuditError};
-use crate::connections::Connections;
-use crate::files::{self, TooFewFiles};
-use crate::grpc;
-use crate::http;
-use crate::inline_store::{self, InlineStore};
-use crate::listen::Listener;
-use crate::opening::{self, OpenError};
-#[cfg(feature = "otlp")]
-use crate::otlp;
-use crate::policy::CurrentPolicy;
-use crate::protocol::Protocol;
-use crate::resp::{self, Resp};
+use crate::ask::inline_store::{self, InlineStore};
+use crate::ask::opening::{self, OpenError};
+use crate::ask::policy::CurrentPolicy;
+use crate::ask::snapshot::{Kept, StatesError};
+use crate::ask::store::AnyStore;
+use crate::ask::watch::Watches;
+use crate::run::connections::Connections;
+use crate::run::files::{self, TooFewFiles};
+use crate::run::listen::Listener;
+use crate::run::protocol::Protocol;
+use crate::run::tls::{Protocols, Tls, TlsError, TlsFiles};
+use crate::run::workers::Workers;
+use crate::settings::absent::Absent;
+use crate::settings::address::Address;
 use crate::settings::origin::MAX_INSTANCES;
 use crate::settings::{Secret, Settings};
-use crate::snapshot::{Kept, StatesError};
-use crate::store::AnyStore;
-use crate::tls::{Protocols, Tls, TlsError, TlsFiles};
-use crate::watch::Watches;
-use crate::webhook::{Webhook, WebhookError};
-use crate::workers::Workers;
+#[cfg(feature = "otlp")]
+use crate::tell::otlp;
+use crate::tell::webhook::{Webhook, WebhookError};
+use crate::wire::app::App;
+use crate::wire::grpc;
+use crate::wire::http;
+use crate::wire::resp::{self, Resp};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]

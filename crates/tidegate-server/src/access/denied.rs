@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tonic::Code;
 
-use crate::rights::Right;
+use crate::settings::rights::Right;
 
 /// How long the answer to a wrong credential takes, beyond the budget of its address.
 const DELAY: Duration = Duration::from_secs(1);

@@ -11,11 +11,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::{NO, NO_ANSWER, colour, complain, say, warn as tell};
-use crate::address::Address;
-use crate::http::example;
+use crate::run::systemd;
 use crate::serve::{Server, StartError};
+use crate::settings::address::Address;
 use crate::settings::{LogFormat, Settings};
-use crate::systemd;
+use crate::wire::http::example;
 
 /// When a process must end at once, by custom: 128 and the signal's number.
 const INTERRUPTED: u8 = 130;

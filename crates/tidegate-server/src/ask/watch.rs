@@ -1,0 +1,141 @@
+//! The server's files, followed while it runs: its policy, or the limits of limitador, the descriptor files
+//! of Envoy, the tokens, and what TLS is made of.
+//!
+//! What they come to say is applied whole or not at all; on an error, what was
+//! in force stays in force. Every outcome is logged and counted.
+
+use std::sync::Arc;
+
+use tidegate_config::watch::{Outcome, Watch};
+use tidegate_config::{Report, watch, watch_document, watch_envoy, watch_limitador};
+use tracing::{error, info, warn};
+
+use crate::access::audit::{Action, Entry, Outcome as Audited, PolicyChange, SERVER};
+use crate::ask::policy::PolicyText;
+use crate::run::tls::Tls;
+use crate::wire::app::App;
+
+/// The files that a server follows.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    policy: Option<Watch>,
+    envoy: Option<Watch>,
+    tokens: Option<Watch>,
+    tls: Option<Watch>,
+}
+
+impl Watches {
+    /// Follows all files that the settings name.
+    pub(crate) fn start(app: &Arc<App>, tls: Option<Tls>) -> Result<Watches, Report> {
+        let mut watches = Watches::default();
+        if let Some(path) = app.settings.policy.as_ref().or(app.settings.limitador_limits.as_ref()) {
+            let (changed, told) = (Arc::clone(app), Arc::clone(app));
+            let shown = path.clone();
+            let apply = move |policy| {
+                let change = changed.policy.replace(&changed.limiter, policy, PolicyText::of_file(&shown), SERVER)?;
+                // The first reading finds what the server has started with.
+                if let Some(change) = change {
+                    change.rules.iter().for_each(|line| info!("the policy: {line}"));
+                    record(&changed, Action::ReloadPolicy, Audited::Done, Some(change.texts));
+                }
+                Ok(())
+            };
+            let watch = match app.settings.limitador_limits {
+                None => watch(path, apply),
+                Some(_) => watch_limitador(path, apply),
+            };
+            let mut tell = teller(Arc::clone(&told), "the policy");
+            let report = move |outcome: &Outcome| {
+                match outcome {
+                    Outcome::Applied | Outcome::Unchanged => told.policy.set_errors(None),
+                    Outcome::Refused(report) => {
+                        told.policy.set_errors(Some(report.to_string()));
+                        record(&told, Action::ReloadPolicy, Audited::Refused, None);
+                    }
+                    _ => {}
+                }
+                tell(outcome);
+            };
+            watches.policy = Some(watch.report_to(report).start()?);
+        }
+        let files = app.settings.descriptor_files();
+        if !files.is_empty() {
+            let (changed, told) = (Arc::clone(app), Arc::clone(app));
+            let watch = watch_envoy(files, move |config| {
+                changed.envoy.set_config(config);
+                Ok(())
+            });
+            watches.envoy = Some(watch.report_to(teller(told, "the descriptor files")).start()?);
+        }
+        if let Some(path) = &app.settings.tokens {
+            let (changed, told) = (Arc::clone(app), Arc::clone(app));
+            let watch = watch_document(path, move |tokens| {
+                changed.access.set_tokens(tokens);
+                Ok(())
+            });
+            watches.tokens = Some(watch.report_to(token_teller(told)).start()?);
+        }
+        if let Some(tls) = tls {
+            let watch = tls.follow().report_to(after_the_first(|outcome| log("the TLS files", outcome)));
+            watches.tls = Some(watch.start()?);
+        }
+        Ok(watches)
+    }
+
+    /// Reads all files again soon, after a SIGHUP.
+    pub(crate) fn reload(&self) {
+        let watches = || [&self.policy, &self.envoy, &self.tokens, &self.tls].into_iter().flatten();
+        if watches().next().is_none() {
+            info!("there are no files to read again");
+        }
+        watches().for_each(Watch::reload);
+    }
+}
+
+/// Logs what comes of reading the tokens.
+fn token_teller(app: Arc<App>) -> impl FnMut(&Outcome) {
+    after_the_first(move |outcome| {
+        log("the tokens", outcome);
+        match outcome {
+            Outcome::Applied => record(&app, Action::ReloadTokens, Audited::Done, None),
+            Outcome::Refused(_) => record(&app, Action::ReloadTokens, Audited::Refused, None),
+            _ => {}
+        }
+    })
+}
+
+/// Tells the audit log what a file has changed.
+fn record(app: &App, action: Action, outcome: Audited, policy: Option<PolicyChange>) {
+    app.audit.record(Entry { peer: None, identity: SERVER, action, outcome, policy, reason: None });
+}
+
+/// Logs and counts what comes of reading files.
+fn teller(app: Arc<App>, what: &'static str) -> impl FnMut(&Outcome) {
+    after_the_first(move |outcome| {
+        log(what, outcome);
+        match outcome {
+            Outcome::Applied => app.metrics.policy_given(true),
+            Outcome::Refused(_) => app.metrics.policy_given(false),
+            _ => {}
+        }
+    })
+}
+
+/// Says nothing of the first outcome: that is how the server starts.
+fn after_the_first(mut tell: impl FnMut(&Outcome)) -> impl FnMut(&Outcome) {
+    let mut is_first = true;
+    move |outcome| {
+        if !std::mem::take(&mut is_first) {
+            tell(outcome);
+        }
+    }
+}
+
+fn log(what: &str, outcome: &Outcome) {
+    match outcome {
+        Outcome::Applied => info!("{what}: applied"),
+        Outcome::Unchanged => info!("{what}: unchanged"),
+        Outcome::Refused(report) => error!("{what}: refused, and what was in force still is:\n{report}"),
+        other => warn!("{what}: {other}"),
+    }
+}

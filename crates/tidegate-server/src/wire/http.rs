@@ -1,0 +1,173 @@
+//! HTTP: JSON in, JSON out, errors as problem documents (RFC 9457).
+
+mod answer;
+pub(crate) mod ask;
+pub mod bare;
+pub(crate) mod body;
+mod connection;
+pub(crate) mod counted;
+mod example;
+mod forward;
+pub(crate) mod guard;
+mod heads;
+mod metrics;
+mod plain;
+pub(crate) mod problem;
+pub(crate) mod reply;
+mod request;
+mod reserved;
+mod terms;
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, any, get, post};
+use axum::{Extension, Router};
+use http::header::CONTENT_TYPE;
+use http::{Request, Response, StatusCode};
+use tokio::io::AsyncWriteExt;
+use tracing::debug;
+
+use self::ask::Ask;
+pub(crate) use self::connection::serve_connection;
+use self::counted::Static;
+pub(crate) use self::example::example;
+use self::forward::FORWARD_AUTH;
+pub(crate) use self::guard::{guarded, identity_of};
+pub(crate) use self::metrics::metrics;
+use self::plain::Then;
+use self::problem::Problem;
+pub(crate) use self::reserved::serve as serve_reserved;
+use crate::access::audit::Action;
+use crate::ask::call::Call;
+use crate::ask::store::Health;
+use crate::run::connections::Admitted;
+use crate::run::listen::{Listener, Stream};
+use crate::run::protocol::Protocol;
+use crate::settings::rights::Right;
+use crate::wire::app::App;
+
+/// The document that says what there is: written by hand, held to be true by
+/// a tester that reads it.
+const OPENAPI: &str = include_str!("http/openapi.json");
+
+const CHECK: &str = "/v1/check";
+
+/// Serves HTTP on a listener until the server closes, with the routes of others beside its own.
+pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<App>>) {
+    let router = router(Arc::clone(&app), beside);
+    let reserved = reserved::router(router.clone());
+    let serve = move |stream, app, admitted| {
+        let (router, reserved) = (router.clone(), reserved.clone());
+        async move {
+            match admitted {
+                Admitted::Pool => serve_all(stream, app, router).await,
+                Admitted::Reserve => serve_reserved(stream, app, reserved).await,
+            }
+        }
+    };
+    listener.serve_each(app, Protocol::Http, serve).await;
+}
+
+/// Serves a connection: plain requests first, and by hyper from anything else on. Only there are heads read for spans.
+async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
+    if app.metrics.tracer.is_on() {
+        return serve_connection(stream, app, router).await;
+    }
+    match plain::answer_all(&mut stream, &app).await {
+        Ok(Then::Hyper) => serve_connection(stream, app, router).await,
+        Ok(Then::End) => drop(stream.shutdown().await),
+        Err(error) => debug!(%error, "a connection ended badly"),
+    }
+}
+
+pub(crate) fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
+    let checks = Router::new()
+        .route(CHECK, asks(Ask::Call(Call::Check)))
+        .route("/v1/peek", asks(Ask::Call(Call::Peek)))
+        .route("/v1/report", asks(Ask::Call(Call::Report)))
+        .route("/v1/reserve", asks(Ask::Call(Call::Reserve)))
+        .route("/v1/settle", asks(Ask::Call(Call::Settle)))
+        .route("/v1/renew", asks(Ask::Call(Call::Renew)))
+        .route("/v1/release", asks(Ask::Call(Call::Release)))
+        .route("/v1/acquire", asks(Ask::Acquire));
+    let forward = |State(app): State<Arc<App>>, request| forward::forward(app, request);
+    let forwards = Router::new().route(FORWARD_AUTH, any(forward));
+    let refunds = Router::new().route("/v1/refund", asks(Ask::Call(Call::Refund)));
+    let resets = Router::new().route("/v1/reset", asks(Ask::Call(Call::Reset)));
+    let manages = Router::new()
+        .route("/v1/explain", asks(Ask::Explain))
+        .merge(guard::audited(refunds, &app, Action::Refund))
+        .merge(guard::audited(resets, &app, Action::Reset));
+    let metrics = Router::new().route("/metrics", reads(get(metrics)));
+    let mut router = Router::new()
+        .merge(guarded(checks, &app, Right::Check))
+        .merge(guard::guarded_for_proxies(forwards, &app))
+        .merge(guarded(manages, &app, Right::Manage))
+        .merge(guarded(metrics, &app, Right::Metrics))
+        .route("/healthz", reads(get(|| async { "alive\n" })))
+        .route("/readyz", reads(get(ready)))
+        .route("/openapi.json", reads(get(openapi)))
+        .merge(crate::screen::dashboard::router(&app.settings))
+        .merge(beside);
+    if !app.settings.no_admin {
+        router = router.merge(crate::screen::admin::router(&app));
+    }
+    let nothing =
+        |request: Request<Body>| async move { Problem::NotFound { path: request.uri().path().to_owned() }.response() };
+    router.fallback(nothing).with_state(app)
+}
+
+async fn openapi() -> impl IntoResponse {
+    (Extension(Static), [(CONTENT_TYPE, "application/json")], OPENAPI)
+}
+
+/// A path that requests are posted to.
+fn asks(ask: Ask) -> MethodRouter<Arc<App>> {
+    let answer = move |State(app): State<Arc<App>>, request| ask::ask(app, ask, request);
+    post(answer).fallback(|request: Request<Body>| async move { wrong_method(&request, "POST") })
+}
+
+/// The whole body of a request, or what to answer in its place.
+pub(crate) async fn read_body(request: Request<Body>, app: &App) -> Result<Bytes, Response<Body>> {
+    body::read(request, app).await.map_err(|problem| problem.response())
+}
+
+/// A path that can only be read.
+pub(crate) fn reads(router: MethodRouter<Arc<App>>) -> MethodRouter<Arc<App>> {
+    router.fallback(|request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") })
+}
+
+pub(crate) fn wrong_method(request: &Request<Body>, allowed: &'static str) -> Response<Body> {
+    let (path, method) = (request.uri().path().to_owned(), request.method().to_string());
+    Problem::Method { path, method, allowed }.response()
+}
+
+/// Whether requests should be sent here. A server whose failure mode answers is
+/// ready: with the store down for all instances, none of them may be taken out.
+async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
+    if app.drain.is_leaving() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+    }
+    // Without requests, nothing else would find out that it is well again.
+    if app.store().health() != Health::Good {
+        app.store().probe().await;
+    }
+    let (degraded, unavailable) = match app.store().health() {
+        Health::Good => return (StatusCode::OK, "ready\n"),
+        Health::Unreachable => (
+            "degraded: the store is unreachable, and the failure mode answers\n",
+            "the store is unreachable, and no failure mode is set: see --on-failure\n",
+        ),
+        Health::Refusing => (
+            "degraded: the store refuses commands, and the failure mode answers: see the log\n",
+            "the store refuses commands, and no failure mode is set: see the log\n",
+        ),
+    };
+    match app.has_failure_mode() {
+        true => (StatusCode::OK, degraded),
+        false => (StatusCode::SERVICE_UNAVAILABLE, unavailable),
+    }
+}
