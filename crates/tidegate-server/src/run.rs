@@ -5,6 +5,7 @@
 pub(crate) mod admission;
 pub(crate) mod buffered;
 pub(crate) mod causes;
+pub(crate) mod connection_counts;
 pub(crate) mod connections;
 pub(crate) mod files;
 mod handshakes;

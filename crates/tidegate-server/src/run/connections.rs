@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::run::connection_counts::ConnectionCounts;
 use crate::run::handshakes::Handshakes;
 use crate::run::protocol::Protocol;
 use crate::run::shares::{Full, Share, Shares};
@@ -85,6 +86,10 @@ pub struct Connections {
     pools: [Arc<Shares>; Protocol::ALL.len()],
     reserve: Arc<Shares>,
     pub(crate) handshakes: Arc<Handshakes>,
+    /// What is counted of them.
+    pub(crate) counts: ConnectionCounts,
+    /// Says when the server leaves.
+    pub(crate) drain: Drain,
     tasks: TaskTracker,
     workers: Workers,
     have_been: AtomicBool,
@@ -106,6 +111,8 @@ impl Connections {
             pools: Protocol::ALL.map(|_| Shares::new(connections, per_address)),
             reserve: Shares::new(MAX_RESERVED, MAX_RESERVED_PER_ADDRESS),
             handshakes: Handshakes::new(handshakes, per_address),
+            counts: ConnectionCounts::default(),
+            drain: Drain::default(),
             tasks: TaskTracker::new(),
             workers,
             have_been: AtomicBool::new(false),

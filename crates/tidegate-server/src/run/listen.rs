@@ -19,14 +19,13 @@ use tokio::time::{Sleep, sleep};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-use crate::run::connections::Admitted;
+use crate::run::connection_counts::{HANDSHAKE, OpenConnection};
+use crate::run::connections::{Admitted, Connections};
 use crate::run::peer::{Certificate, Link, Peer};
 use crate::run::protocol::Protocol;
 use crate::run::shares::Share;
 use crate::run::tls::Tls;
 use crate::settings::address::Address;
-use crate::tell::metrics::OpenConnection;
-use crate::wire::app::App;
 
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -87,22 +86,22 @@ impl Listener {
 
     /// Serves every connection by `serve`, within the server's bound, until
     /// the server closes; connections that have reached the socket by then are served.
-    pub async fn serve_each<F, C>(self, app: Arc<App>, protocol: Protocol, serve: C)
+    pub async fn serve_each<F, C>(self, connections: Arc<Connections>, protocol: Protocol, serve: C)
     where
-        C: Fn(Stream, Arc<App>, Admitted) -> F + Clone + Send + 'static,
+        C: Fn(Stream, Admitted) -> F + Clone + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let drain = app.drain.clone();
+        let drain = connections.drain.clone();
         let mut has_warned = false;
         loop {
             let accepted = tokio::select! {
-                accepted = self.accept(&app) => accepted,
+                accepted = self.accept(&connections) => accepted,
                 () = drain.closing() => break,
             };
             match accepted {
                 Ok(accepted) => {
                     has_warned = false;
-                    self.begin(accepted, &app, protocol, serve.clone());
+                    self.begin(accepted, &connections, protocol, serve.clone());
                 }
                 Err(error) => {
                     // Once for all of a row of failures.
@@ -117,48 +116,47 @@ impl Listener {
         // has to look at the socket for it to know of them.
         tokio::task::yield_now().await;
         while let Some(Ok(accepted)) = self.socket.accept_now().await {
-            self.begin(accepted, &app, protocol, serve.clone());
+            self.begin(accepted, &connections, protocol, serve.clone());
         }
     }
 
-    async fn accept(&self, app: &App) -> io::Result<Accepted> {
+    async fn accept(&self, connections: &Connections) -> io::Result<Accepted> {
         if self.tls.is_some() {
-            app.connections.handshakes.room().await;
+            connections.handshakes.room().await;
         }
         self.socket.accept().await
     }
 
-    fn begin<F, C>(&self, accepted: Accepted, app: &Arc<App>, protocol: Protocol, serve: C)
+    fn begin<F, C>(&self, accepted: Accepted, connections: &Arc<Connections>, protocol: Protocol, serve: C)
     where
-        C: Fn(Stream, Arc<App>, Admitted) -> F + Send + 'static,
+        C: Fn(Stream, Admitted) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let (address, slot) = (accepted.peer().address(), app.connections.slot());
-        let app_of_task = Arc::clone(app);
+        let (address, slot) = (accepted.peer().address(), connections.slot());
         let failed = |error: io::Error| debug!(%error, "no connection with a client");
         let Some(tls) = self.tls.as_ref().map(Tls::acceptor) else {
-            let Some(place) = enter(app, protocol, address) else { return };
-            app.connections.spawn_at(slot, async move {
+            let Some(place) = enter(connections, protocol, address) else { return };
+            connections.spawn_at(slot, async move {
                 match accepted.here() {
-                    Ok(stream) => serve(stream, app_of_task, place.admitted).await,
+                    Ok(stream) => serve(stream, place.admitted).await,
                     Err(error) => failed(error),
                 }
                 drop(place);
             });
             return;
         };
-        let handshake = app.connections.handshakes.begin(address);
-        app.connections.spawn_at(slot, async move {
-            let app = app_of_task;
+        let (handshake, of_task) = (connections.handshakes.begin(address), Arc::clone(connections));
+        connections.spawn_at(slot, async move {
+            let connections = of_task;
             let stream = tokio::select! {
                 stream = async { shake_hands(accepted.here()?, tls).await } => stream,
-                () = handshake.dropped() => return app.metrics.connection_refused(protocol, HANDSHAKE),
+                () = handshake.dropped() => return connections.counts.refused(protocol, HANDSHAKE),
             };
             drop(handshake);
             match stream {
                 Ok(stream) => {
-                    let Some(place) = enter(&app, protocol, address) else { return };
-                    serve(stream, app, place.admitted).await;
+                    let Some(place) = enter(&connections, protocol, address) else { return };
+                    serve(stream, place.admitted).await;
                     drop(place);
                 }
                 Err(error) => failed(error),
@@ -166,9 +164,6 @@ impl Listener {
         });
     }
 }
-
-/// Why a connection is turned away before its handshake is done, as in labels.
-const HANDSHAKE: &str = "handshake";
 
 /// A connection's place; it is free again when this is dropped.
 struct Place {
@@ -178,18 +173,18 @@ struct Place {
 }
 
 /// A place in the pool of the protocol; if there is none, for HTTP one in the reserve.
-fn enter(app: &App, protocol: Protocol, address: Option<IpAddr>) -> Option<Place> {
-    let (admitted, share) = match app.connections.enter(protocol, address) {
+fn enter(connections: &Connections, protocol: Protocol, address: Option<IpAddr>) -> Option<Place> {
+    let (admitted, share) = match connections.enter(protocol, address) {
         Ok(share) => (Admitted::Pool, share),
         Err(full) => {
-            app.metrics.connection_refused(protocol, full.as_str());
+            connections.counts.refused(protocol, full.as_str());
             if protocol != Protocol::Http {
                 return None;
             }
-            (Admitted::Reserve, app.connections.enter_reserve(address).ok()?)
+            (Admitted::Reserve, connections.enter_reserve(address).ok()?)
         }
     };
-    Some(Place { admitted, _share: share, _open: app.metrics.connected(protocol) })
+    Some(Place { admitted, _share: share, _open: connections.counts.connected(protocol) })
 }
 
 async fn shake_hands(plain: Stream, tls: TlsAcceptor) -> io::Result<Stream> {
@@ -413,22 +408,23 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::run::connections::Bounds;
+    use crate::run::workers::Workers;
 
     /// The server closes before the runtime has looked at the socket, in whose queue a connection waits.
     #[tokio::test]
     async fn a_connection_in_the_queue_is_served_when_the_server_closes() {
         use tokio::io::AsyncWriteExt;
-        let settings = crate::Settings { http: Vec::new(), ..crate::Settings::default() };
-        let server = crate::Server::start(settings, tidegate::MemoryStore::default()).await.unwrap();
-        let app = Arc::clone(server.app());
+        let bounds = Bounds { connections: 1, per_address: 1, handshakes: 1 };
+        let connections = Arc::new(Connections::new(bounds, Workers::start(None).unwrap()));
         let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).await.unwrap();
         let mut client = net::TcpStream::connect(listener.address().to_string()).unwrap();
-        app.drain.close();
-        let serve = |mut stream: Stream, _, _| async move {
+        connections.drain.close();
+        let serve = |mut stream: Stream, _| async move {
             let _ = stream.write_all(b"served").await;
             let _ = stream.shutdown().await;
         };
-        listener.serve_each(app, Protocol::Http, serve).await;
+        listener.serve_each(connections, Protocol::Http, serve).await;
         let mut said = String::new();
         std::io::Read::read_to_string(&mut client, &mut said).unwrap();
         assert_eq!(said, "served");

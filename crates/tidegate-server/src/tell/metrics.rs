@@ -36,6 +36,7 @@ use self::stores::StoreCollector;
 use crate::ask::budget::reason;
 use crate::ask::inline_store::InlineStore;
 use crate::ask::store::{AnyStore, KeyCount};
+use crate::run::connection_counts::ConnectionCounts;
 use crate::run::protocol::Protocol;
 use crate::tell::crossings::Crossings;
 use crate::tell::held::Reservations;
@@ -67,15 +68,6 @@ struct ByThreshold {
 struct ByStep {
     step: &'static str,
 }
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByProtocolAndReason {
-    protocol: &'static str,
-    reason: &'static str,
-}
-
-/// Why connections are turned away: no place in the pool, or none for the address, or too many handshakes.
-const TURNED_AWAY: [&str; 3] = ["full", "address", "handshake"];
 
 const ALLOWED: &str = "allowed";
 const REFUSED: &str = "refused";
@@ -113,7 +105,6 @@ pub struct Metrics {
     errors: Family<ByReason, Counter>,
     failures: AtomicU64,
     shed: Family<ByReason, Counter>,
-    connections_refused: Family<ByProtocolAndReason, Counter>,
     buffered: Gauge,
     protocols: [ProtocolMetrics; Protocol::ALL.len()],
     /// How long requests took, of all protocols.
@@ -200,22 +191,18 @@ impl RuleCounters {
 
 struct ProtocolMetrics {
     latency: Histogram,
-    connections: Counter,
-    open: Gauge,
     failed_authentications: Counter,
-}
-
-/// A connection that is counted as open until this is dropped.
-pub(crate) struct OpenConnection(Gauge);
-
-impl Drop for OpenConnection {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
 }
 
 impl Default for Metrics {
     fn default() -> Metrics {
+        Metrics::beside(&ConnectionCounts::default())
+    }
+}
+
+impl Metrics {
+    /// Shows what is counted of connections as well.
+    fn beside(connections: &ConnectionCounts) -> Metrics {
         let mut registry = Registry::with_prefix("tidegate");
         let version = Family::<Vec<(&str, &str)>, Gauge>::default();
         version.get_or_create(&vec![("version", env!("CARGO_PKG_VERSION"))]).set(1);
@@ -240,10 +227,10 @@ impl Default for Metrics {
         let errors = register(to, "errors", "Requests without a decision, by reason");
         let latency: Family<ByProtocol, Histogram> =
             register(to, "request_duration_seconds", "From a request to its answer");
-        let connections: Family<ByProtocol, Counter> = register(to, "connections", "Connections that were accepted");
-        let open: Family<ByProtocol, Gauge> = register(to, "connections_open", "Connections that are open");
-        let connections_refused: Family<ByProtocolAndReason, Counter> =
-            register(to, "connections_refused", "Connections that were refused or dropped at a bound");
+        let ConnectionCounts { accepted, open, refused } = connections.clone();
+        to.register("connections", "Connections that were accepted", accepted);
+        to.register("connections_open", "Connections that are open", open);
+        to.register("connections_refused", "Connections that were refused or dropped at a bound", refused);
         let shed = register(to, "requests_shed", "Requests that were refused at a bound of the server, by reason");
         let help = "Bytes of unfinished requests and unsent answers that count against the budget";
         let buffered = register(to, "buffered_bytes", help);
@@ -254,14 +241,8 @@ impl Default for Metrics {
         let protocols = Protocol::ALL.map(|protocol| {
             let protocol = protocol.as_str();
             let labels = ByProtocol { protocol };
-            // From the start, so that the first one is seen as a change.
-            for reason in TURNED_AWAY {
-                drop(connections_refused.get_or_create(&ByProtocolAndReason { protocol, reason }));
-            }
             ProtocolMetrics {
                 latency: latency.get_or_create_owned(&labels),
-                connections: connections.get_or_create_owned(&labels),
-                open: open.get_or_create_owned(&labels),
                 failed_authentications: failed_authentications.get_or_create_owned(&labels),
             }
         });
@@ -287,7 +268,6 @@ impl Default for Metrics {
             errors,
             failures: AtomicU64::default(),
             shed,
-            connections_refused,
             buffered,
             protocols,
             latencies: Latencies::default(),
@@ -310,8 +290,13 @@ fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, he
 }
 
 impl Metrics {
-    pub(crate) fn new(store: AnyStore, inline: InlineStore, audit_lost: Counter) -> Metrics {
-        let mut metrics = Metrics::default();
+    pub(crate) fn new(
+        store: AnyStore,
+        inline: InlineStore,
+        audit_lost: Counter,
+        connections: &ConnectionCounts,
+    ) -> Metrics {
+        let mut metrics = Metrics::beside(connections);
         metrics.registry.register("audit_lines_lost", "Lines that are not in the audit file", audit_lost);
         let (keys, held) = (Arc::clone(&metrics.keys), Arc::clone(&metrics.held));
         let collector = StoreCollector { store, keys, held, inline, inline_keys: KeyCount::default() };
@@ -371,17 +356,6 @@ impl Metrics {
     /// How long requests took, of all protocols.
     pub(crate) fn latencies(&self) -> LatencyReading {
         self.latencies.read()
-    }
-
-    pub(crate) fn connected(&self, protocol: Protocol) -> OpenConnection {
-        let ProtocolMetrics { connections, open, .. } = self.of(protocol);
-        connections.inc();
-        open.inc();
-        OpenConnection(open.clone())
-    }
-
-    pub(crate) fn connection_refused(&self, protocol: Protocol, reason: &'static str) {
-        self.connections_refused.get_or_create(&ByProtocolAndReason { protocol: protocol.as_str(), reason }).inc();
     }
 
     /// Counts requests that are shed for a reason.

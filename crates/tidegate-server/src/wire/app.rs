@@ -68,7 +68,7 @@ pub struct App {
     /// Says when the server leaves.
     pub drain: Drain,
     /// Who is connected.
-    pub connections: Connections,
+    pub connections: Arc<Connections>,
     /// Who is refused most.
     pub refused: Arc<Refused>,
     /// As the server was started.
@@ -116,7 +116,8 @@ impl App {
         (store, inline_store): (AnyStore, InlineStore),
         connections: Connections,
     ) -> Result<App, ConfigError> {
-        let metrics = Arc::new(Metrics::new(store.clone(), inline_store.clone(), audit.lost.clone()));
+        let metrics =
+            Arc::new(Metrics::new(store.clone(), inline_store.clone(), audit.lost.clone(), &connections.counts));
         let buffered = Buffered::new(settings.max_buffered, metrics.buffered(), metrics.shed("buffered"));
         let refused = Arc::<Refused>::default();
         let on_failure = settings.on_failure();
@@ -167,10 +168,10 @@ impl App {
             players: Arc::new(Semaphore::new(MAX_PLAYERS)),
             puts: Arc::new(Semaphore::new(MAX_PUTS)),
             refused,
-            drain: Drain::default(),
+            drain: connections.drain.clone(),
             admission: Admission::new(settings.max_batch, Arc::clone(&buffered), metrics.shed("in-flight")),
             buffered,
-            connections,
+            connections: Arc::new(connections),
             metrics,
             settings,
         })

@@ -61,8 +61,9 @@ use crate::wire::http::{guarded, serve_connection};
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let router = router::<()>(&app)
         .fallback(|| async { Status::new(Code::Unimplemented, "no such service").into_http::<Body>() });
-    let serve = move |stream, app, _| serve_connection(stream, app, router.clone());
-    listener.serve_each(app, Protocol::Grpc, serve).await;
+    let connections = Arc::clone(&app.connections);
+    let serve = move |stream, _| serve_connection(stream, Arc::clone(&app), router.clone());
+    listener.serve_each(connections, Protocol::Grpc, serve).await;
 }
 
 /// The routes of all services and their JSON, for a listener of HTTP.

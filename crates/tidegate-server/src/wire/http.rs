@@ -59,8 +59,9 @@ const CHECK: &str = "/v1/check";
 pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<App>>) {
     let router = router(Arc::clone(&app), beside);
     let reserved = reserved::router(router.clone());
-    let serve = move |stream, app, admitted| {
-        let (router, reserved) = (router.clone(), reserved.clone());
+    let connections = Arc::clone(&app.connections);
+    let serve = move |stream, admitted| {
+        let (app, router, reserved) = (Arc::clone(&app), router.clone(), reserved.clone());
         async move {
             match admitted {
                 Admitted::Pool => serve_all(stream, app, router).await,
@@ -68,7 +69,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<
             }
         }
     };
-    listener.serve_each(app, Protocol::Http, serve).await;
+    listener.serve_each(connections, Protocol::Http, serve).await;
 }
 
 /// Serves a connection: plain requests first, and by hyper from anything else on. Only there are heads read for spans.

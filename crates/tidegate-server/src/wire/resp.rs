@@ -61,10 +61,10 @@ impl Resp {
 
 /// Serves RESP on a listener until the server closes.
 pub async fn serve(listener: Listener, resp: Arc<Resp>) {
-    let app = Arc::clone(&resp.app);
-    let serve = move |stream: Stream, _, _| {
+    let connections = Arc::clone(&resp.app.connections);
+    let serve = move |stream: Stream, _| {
         let link = stream.link().clone();
         connection::serve(stream, link, Arc::clone(&resp))
     };
-    listener.serve_each(app, Protocol::Resp, serve).await;
+    listener.serve_each(connections, Protocol::Resp, serve).await;
 }

@@ -21,8 +21,9 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let routes =
         Router::new().route("/", get(|| async { INDEX })).route("/rlconfig", get(limits)).route("/stats", get(metrics));
     let router = guarded(routes, &app, Right::Metrics).with_state(Arc::clone(&app));
-    let serve = move |stream, app, admitted| {
-        let router = router.clone();
+    let connections = Arc::clone(&app.connections);
+    let serve = move |stream, admitted| {
+        let (app, router) = (Arc::clone(&app), router.clone());
         async move {
             match admitted {
                 Admitted::Pool => serve_connection(stream, app, router).await,
@@ -30,7 +31,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
             }
         }
     };
-    listener.serve_each(app, Protocol::Http, serve).await;
+    listener.serve_each(connections, Protocol::Http, serve).await;
 }
 
 async fn limits(State(app): State<Arc<App>>) -> String {
