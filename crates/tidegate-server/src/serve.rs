@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use tidegate::ConfigError;
 use tidegate_config::envoy::{self, EnvoyConfig};
 use tidegate_config::{Report, document};
@@ -25,6 +26,8 @@ use crate::run::listen::Listener;
 use crate::run::protocol::Protocol;
 use crate::run::tls::{Protocols, Tls, TlsError, TlsFiles};
 use crate::run::workers::Workers;
+use crate::screen::Screen;
+use crate::screen::recent_requests::RecentRequests;
 use crate::settings::absent::Absent;
 use crate::settings::address::Address;
 use crate::settings::origin::MAX_INSTANCES;
@@ -127,6 +130,7 @@ impl From<Report> for StartError {
 /// A server that runs in this process until it is [drained](Server::drain).
 pub struct Server {
     app: Arc<App>,
+    screen: Screen,
     kept: Kept,
     http: Vec<Address>,
     resp: Vec<Address>,
@@ -176,11 +180,14 @@ impl Server {
         let store = store.into();
         let inline = InlineStore::open(&settings, &store)?;
         let kept = kept(&settings, &store, &inline);
-        let app = Arc::new(App::new(settings, policy, envoy, (tokens, audit), (store, inline), connections)?);
+        let recent = RecentRequests::new(&settings).map(Arc::new);
+        let app = App::new(settings, policy, envoy, (tokens, audit), (store, inline), connections, recent.clone())?;
+        let app = Arc::new(app);
         let mut server = Server {
             #[cfg(feature = "otlp")]
             exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,
             webhook: Webhook::start(&app.settings, &app.metrics).await?,
+            screen: Screen::new(Arc::clone(&app), recent),
             app,
             kept,
             http: Vec::new(),
@@ -192,8 +199,7 @@ impl Server {
         for address in server.app.settings.http.clone() {
             let listener = listen("--http", &address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
-            let beside = grpc::http_routes(&server.app);
-            server.spawn(http::serve(listener, Arc::clone(&server.app), beside));
+            server.spawn(http::serve(listener, Arc::clone(&server.app), server.routes()));
         }
         let resp = Resp::new(Arc::clone(&server.app));
         for address in server.app.settings.resp.clone() {
@@ -215,11 +221,16 @@ impl Server {
             server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.drain.clone()));
         }
         if !server.app.settings.no_admin {
-            let App { history, metrics, drain, .. } = &*server.app;
+            let (history, App { metrics, drain, .. }) = (&server.screen.shown.history, &*server.app);
             server.spawn(Arc::clone(history).keep(Arc::clone(metrics), drain.clone()));
         }
         server.watches = Watches::start(&server.app, tls)?;
         Ok(server)
+    }
+
+    /// All that is served over HTTP.
+    pub(crate) fn routes(&self) -> Router {
+        http::router(Arc::clone(&self.app), grpc::http_routes(&self.app).merge(self.screen.routes()))
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -235,6 +246,12 @@ impl Server {
     /// What the protocols share.
     pub fn app(&self) -> &Arc<App> {
         &self.app
+    }
+
+    /// What is shown.
+    #[cfg(test)]
+    pub(crate) fn screen(&self) -> &Screen {
+        &self.screen
     }
 
     /// Where HTTP is served.

@@ -24,6 +24,7 @@ use crate::access::audit::Action;
 use crate::ask::call::Call;
 use crate::ask::policy::{Change, PolicyText, Version};
 use crate::run::peer::Peer;
+use crate::screen::Screen;
 use crate::screen::live::top_refused;
 use crate::settings::rights::Right;
 use crate::tell::refused::MAX_REFUSED;
@@ -34,7 +35,8 @@ use crate::wire::http::reply::Reply;
 use crate::wire::http::{ask, body, wrong_method};
 use crate::wire::json::micros;
 
-pub(crate) fn router(app: &Arc<App>) -> Router<Arc<App>> {
+pub(super) fn router(screen: &Screen) -> Router<Screen> {
+    let app = &screen.app;
     let reads = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") };
     let reads_or_puts = |request: Request<Body>| async move { wrong_method(&request, "GET, HEAD, PUT") };
     let posts = |request: Request<Body>| async move { wrong_method(&request, "POST") };
@@ -146,13 +148,14 @@ fn name(format: Format) -> &'static str {
     }
 }
 
-async fn put_policy(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response<Body>, Problem> {
+async fn put_policy(State(screen): State<Screen>, request: Request<Body>) -> Result<Response<Body>, Problem> {
     let by = identity_of(request.extensions());
-    let (format, text) = policy_text(&app, request).await?;
-    if let Some(path) = app.policy.text().file {
+    let (format, text) = policy_text(&screen.app, request).await?;
+    if let Some(path) = screen.app.policy.text().file {
         return Err(Problem::PolicyFromFile { path: path.display().to_string() });
     }
-    let change = beside(&app, place_to_put(&app)?, move |app| app.put_policy(text, format, by.name())).await??;
+    let change =
+        beside(&screen.app, place_to_put(&screen)?, move |app| app.put_policy(text, format, by.name())).await??;
     let (texts, changes) = change.map(|Change { texts, rules }| (texts, rules)).unzip();
     let changes: Vec<String> = changes.unwrap_or_default();
     changes.iter().for_each(|line| info!("the policy: {line}"));

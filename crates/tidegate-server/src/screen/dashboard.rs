@@ -3,8 +3,6 @@
 //! Nothing of it is secret: what it shows comes from the admin API. It asks
 //! no server but this one and those that `--dashboard-instance` lists, and the browser is told to hold it to that.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
@@ -15,7 +13,6 @@ use http::header::{
 use http::{HeaderMap, Response, StatusCode};
 
 use crate::settings::Settings;
-use crate::wire::app::App;
 use crate::wire::http::counted::Static;
 use crate::wire::http::reads;
 
@@ -48,7 +45,7 @@ const COMMON: [(HeaderName, &str); 3] = [
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 const ASK_AGAIN: &str = "no-cache";
 
-pub(crate) fn router(settings: &Settings) -> Router<Arc<App>> {
+pub(super) fn router<S: Clone + Send + Sync + 'static>(settings: &Settings) -> Router<S> {
     // Answers come from the other instances as well.
     let policy =
         settings.dashboard_instance.iter().fold(POLICY.to_owned(), |policy, origin| format!("{policy} {origin}"));

@@ -7,7 +7,6 @@
 mod picture;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,23 +15,23 @@ use tokio::time::MissedTickBehavior;
 #[cfg(feature = "top")]
 pub(crate) use self::picture::{LatencyPicture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused};
 pub(crate) use self::picture::{Picture, top_refused};
+use crate::screen::Screen;
 use crate::screen::watchers::Watcher;
-use crate::wire::app::App;
 
 /// The time from one picture to the next.
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);
 
 /// A place to watch from, or how many there may be.
-pub(crate) fn watch(app: &Arc<App>, address: Option<IpAddr>) -> Result<Watcher, usize> {
-    app.watchers.enter(address, || drop(tokio::spawn(take_pictures(Arc::clone(app)))))
+pub(crate) fn watch(screen: &Screen, address: Option<IpAddr>) -> Result<Watcher, usize> {
+    screen.shown.watchers.enter(address, || drop(tokio::spawn(take_pictures(screen.clone()))))
 }
 
 /// A single picture.
-pub(crate) async fn picture(app: &Arc<App>) -> Bytes {
-    let app = Arc::clone(app);
+pub(crate) async fn picture(screen: &Screen) -> Bytes {
+    let screen = screen.clone();
     let line = tokio::task::spawn_blocking(move || {
         // Our own types have text for names, so they are always JSON.
-        let mut line = serde_json::to_vec(&Picture::of(&app)).unwrap_or_default();
+        let mut line = serde_json::to_vec(&Picture::of(&screen)).unwrap_or_default();
         line.push(b'\n');
         Bytes::from(line)
     });
@@ -40,21 +39,21 @@ pub(crate) async fn picture(app: &Arc<App>) -> Bytes {
 }
 
 /// Takes pictures until no client watches, or the server closes.
-async fn take_pictures(app: Arc<App>) {
+async fn take_pictures(screen: Screen) {
     let mut clock = tokio::time::interval(BETWEEN_PICTURES);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let closing = app.drain.closing();
+    let closing = screen.app.drain.closing();
     tokio::pin!(closing);
     loop {
         tokio::select! {
             _ = clock.tick() => {}
             () = &mut closing => break,
         }
-        if !app.watchers.send(picture(&app).await) {
+        if !screen.shown.watchers.send(picture(&screen).await) {
             return;
         }
     }
-    app.watchers.close();
+    screen.shown.watchers.close();
 }
 
 #[cfg(test)]
@@ -70,8 +69,8 @@ mod tests {
     async fn watchers_have_a_bound_share_pictures_and_are_let_go_at_the_end() {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
-        let app = Arc::clone(server.app());
-        let enter = |address| watch(&app, address);
+        let screen = server.screen();
+        let enter = |address| watch(screen, address);
         let address = Some("192.0.2.1".parse().unwrap());
         let of_one: Vec<Watcher> = (0..MAX_WATCHERS_PER_ADDRESS).map(|_| enter(address).unwrap()).collect();
         assert_eq!(enter(address).err(), Some(MAX_WATCHERS_PER_ADDRESS), "no address has all places");

@@ -73,10 +73,10 @@ pub(crate) struct Recording {
 }
 
 impl RecentRequests {
-    /// Room for the requests of a server; none if it is to keep none.
+    /// Room for the requests of a server; none if it is to keep none, or has no API to try them by.
     pub(crate) fn new(settings: &Settings) -> Option<RecentRequests> {
         let threads = settings.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-        (settings.keep_requests > 0).then(|| RecentRequests {
+        (settings.keep_requests > 0 && !settings.no_admin).then(|| RecentRequests {
             shards: (0..threads).map(|_| Mutex::default()).collect(),
             max_requests: settings.keep_requests.div_ceil(threads),
             max_bytes: MAX_BYTES / threads,

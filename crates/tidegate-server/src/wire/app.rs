@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use futures_util::TryFutureExt;
 use tidegate::kernel::Verb;
 use tidegate::store::{Check, Meter, StoreError};
-use tidegate::{CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Micros, Policy, Request, Setting};
+use tidegate::{
+    CheckError, ConfigError, Decision, Explanation, Key, Limit, Limiter, Micros, Observer, Policy, Request, Setting,
+};
 use tidegate_config::envoy::{EnvoyConfig, EnvoyLimiter};
 use tidegate_config::{Format, Loaded, Report, Validation};
 use tidegate_tower::ClientIp;
-use tokio::sync::Semaphore;
 use tracing::warn;
 
 use crate::access::audit::{Action, Audit, Entry, Outcome};
@@ -26,9 +27,6 @@ use crate::run::admission::Admission;
 use crate::run::buffered::Buffered;
 use crate::run::connections::{Connections, Drain};
 use crate::run::shares::Shares;
-use crate::screen::history::History;
-use crate::screen::recent_requests::RecentRequests;
-use crate::screen::watchers::Watchers;
 use crate::settings::Settings;
 use crate::settings::rights::Right;
 use crate::tell::metrics::Metrics;
@@ -36,12 +34,6 @@ use crate::tell::refused::Refused;
 
 /// What a policy is called that came by the admin API.
 const PUT: &str = "policy";
-
-/// Simulations of the playground and policies that are read or tried at a time, over all visitors.
-pub(crate) const MAX_PLAYERS: usize = 2;
-
-/// Policies that are put at a time.
-const MAX_PUTS: usize = 1;
 
 /// Streams of quotas that may be open at a time: of all addresses, and of one.
 const MAX_QUOTA_STREAMS: usize = 1_024;
@@ -83,15 +75,7 @@ pub struct App {
     pub(crate) proxies: ClientIp,
     pub(crate) audit: Audit,
     pub(crate) policy: CurrentPolicy,
-    pub(crate) watchers: Watchers,
-    pub(crate) history: Arc<History>,
     pub(crate) started: Instant,
-    /// The last requests, for trials of other policies.
-    pub(crate) recent_requests: Option<Arc<RecentRequests>>,
-    /// Room for simulations of the playground, and for policies that are read or tried.
-    pub(crate) players: Arc<Semaphore>,
-    /// Room for a policy that is put: simulations and trials, which take less of a right, do not hold it up.
-    pub(crate) puts: Arc<Semaphore>,
     /// The descriptor files, ready to decide.
     pub(crate) envoy: EnvoyLimiter<AnyStore>,
     /// The shares of limits that clients enforce by themselves.
@@ -115,6 +99,7 @@ impl App {
         (tokens, audit): (TokensFile, Audit),
         (store, inline_store): (AnyStore, InlineStore),
         connections: Connections,
+        observer: Option<impl Observer>,
     ) -> Result<App, ConfigError> {
         let metrics =
             Arc::new(Metrics::new(store.clone(), inline_store.clone(), audit.lost.clone(), &connections.counts));
@@ -137,17 +122,15 @@ impl App {
             envoy = envoy.all_quotas();
         }
         let (caps, inline) = (Caps::of(&settings), inline_store.store.clone());
-        let recent_requests = RecentRequests::new(&settings).filter(|_| !settings.no_admin).map(Arc::new);
         builder = builder.observer(Arc::clone(&metrics)).observer(Arc::clone(&refused));
-        if let Some(recent) = &recent_requests {
-            builder = builder.observer(Arc::clone(recent));
+        if let Some(observer) = observer {
+            builder = builder.observer(observer);
         }
         let limiter = builder.build()?;
         let beside = limiter.clone();
         let inline = InlineLimits::new(caps, inline, beside, on_failure, Arc::clone(&metrics), Arc::clone(&refused));
         Ok(App {
             limiter,
-            recent_requests,
             inline,
             envoy,
             quotas,
@@ -162,11 +145,7 @@ impl App {
             proxies: ClientIp::behind_any_of(settings.trusted_proxy.iter().copied()),
             audit,
             policy: text,
-            watchers: Watchers::default(),
-            history: Arc::default(),
             started: Instant::now(),
-            players: Arc::new(Semaphore::new(MAX_PLAYERS)),
-            puts: Arc::new(Semaphore::new(MAX_PUTS)),
             refused,
             drain: connections.drain.clone(),
             admission: Admission::new(settings.max_batch, Arc::clone(&buffered), metrics.shed("in-flight")),

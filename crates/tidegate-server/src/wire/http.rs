@@ -55,9 +55,8 @@ const OPENAPI: &str = include_str!("http/openapi.json");
 
 const CHECK: &str = "/v1/check";
 
-/// Serves HTTP on a listener until the server closes, with the routes of others beside its own.
-pub(crate) async fn serve(listener: Listener, app: Arc<App>, beside: Router<Arc<App>>) {
-    let router = router(Arc::clone(&app), beside);
+/// Serves these routes on a listener until the server closes.
+pub(crate) async fn serve(listener: Listener, app: Arc<App>, router: Router) {
     let reserved = reserved::router(router.clone());
     let connections = Arc::clone(&app.connections);
     let serve = move |stream, admitted| {
@@ -84,6 +83,7 @@ async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
     }
 }
 
+/// All that is served over HTTP, with the routes of others beside its own.
 pub(crate) fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     let checks = Router::new()
         .route(CHECK, asks(Ask::Call(Call::Check)))
@@ -103,7 +103,7 @@ pub(crate) fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
         .merge(guard::audited(refunds, &app, Action::Refund))
         .merge(guard::audited(resets, &app, Action::Reset));
     let metrics = Router::new().route("/metrics", reads(get(metrics)));
-    let mut router = Router::new()
+    let router = Router::new()
         .merge(guarded(checks, &app, Right::Check))
         .merge(guard::guarded_for_proxies(forwards, &app))
         .merge(guarded(manages, &app, Right::Manage))
@@ -111,11 +111,7 @@ pub(crate) fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
         .route("/healthz", reads(get(|| async { "alive\n" })))
         .route("/readyz", reads(get(ready)))
         .route("/openapi.json", reads(get(openapi)))
-        .merge(crate::screen::dashboard::router(&app.settings))
         .merge(beside);
-    if !app.settings.no_admin {
-        router = router.merge(crate::screen::admin::router(&app));
-    }
     let nothing =
         |request: Request<Body>| async move { Problem::NotFound { path: request.uri().path().to_owned() }.response() };
     router.fallback(nothing).with_state(app)
@@ -137,7 +133,7 @@ pub(crate) async fn read_body(request: Request<Body>, app: &App) -> Result<Bytes
 }
 
 /// A path that can only be read.
-pub(crate) fn reads(router: MethodRouter<Arc<App>>) -> MethodRouter<Arc<App>> {
+pub(crate) fn reads<S: Clone + Send + Sync + 'static>(router: MethodRouter<S>) -> MethodRouter<S> {
     router.fallback(|request: Request<Body>| async move { wrong_method(&request, "GET, HEAD") })
 }
 

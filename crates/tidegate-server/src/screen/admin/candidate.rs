@@ -15,7 +15,8 @@ use tidegate_replay::{Replay, Report};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::screen::recent_requests::Recording;
-use crate::wire::app::{App, MAX_PLAYERS};
+use crate::screen::{MAX_PLAYERS, Screen};
+use crate::wire::app::App;
 use crate::wire::http::body;
 use crate::wire::http::problem::Problem;
 use crate::wire::http::reply::Reply;
@@ -82,14 +83,14 @@ pub(super) async fn policy_text(app: &App, request: Request<Body>) -> Result<(Fo
 }
 
 /// A place for long work, of a few.
-pub(super) fn place(app: &App) -> Result<OwnedSemaphorePermit, Problem> {
+pub(super) fn place(screen: &Screen) -> Result<OwnedSemaphorePermit, Problem> {
     let busy = Problem::TooManyPlayers { bound: MAX_PLAYERS };
-    Arc::clone(&app.players).try_acquire_owned().map_err(|_| busy)
+    Arc::clone(&screen.shown.players).try_acquire_owned().map_err(|_| busy)
 }
 
 /// The place for a policy that is put.
-pub(super) fn place_to_put(app: &App) -> Result<OwnedSemaphorePermit, Problem> {
-    Arc::clone(&app.puts).try_acquire_owned().map_err(|_| Problem::PutRunning)
+pub(super) fn place_to_put(screen: &Screen) -> Result<OwnedSemaphorePermit, Problem> {
+    Arc::clone(&screen.shown.puts).try_acquire_owned().map_err(|_| Problem::PutRunning)
 }
 
 /// Works on a policy that came by a wire. It may take long, so no thread that serves does it.
@@ -107,9 +108,9 @@ pub(super) async fn beside<T: Send + 'static>(
     done.await.map_err(|_| Problem::Leaving)
 }
 
-pub(super) async fn validate(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
-    let (format, text) = policy_text(&app, request).await?;
-    let found = beside(&app, place(&app)?, move |app| app.validate(&text, format)).await?;
+pub(super) async fn validate(State(screen): State<Screen>, request: Request<Body>) -> Result<Reply, Problem> {
+    let (format, text) = policy_text(&screen.app, request).await?;
+    let found = beside(&screen.app, place(&screen)?, move |app| app.validate(&text, format)).await?;
     Ok(Reply::json(&found.map_or_else(|report| Validated::invalid(&report), |()| Validated::VALID)))
 }
 
@@ -146,11 +147,12 @@ struct TrialKey {
 }
 
 /// Decides the last requests by the policy in force and by the one that is sent, each from an empty state.
-pub(super) async fn trial(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Reply, Problem> {
-    let (format, text) = policy_text(&app, request).await?;
-    beside(&app, place(&app)?, move |app| match app.read_policy(&text, format) {
+pub(super) async fn trial(State(screen): State<Screen>, request: Request<Body>) -> Result<Reply, Problem> {
+    let (format, text) = policy_text(&screen.app, request).await?;
+    let shown = Arc::clone(&screen.shown);
+    beside(&screen.app, place(&screen)?, move |app| match app.read_policy(&text, format) {
         Ok(Loaded { policy, .. }) => {
-            let recent = app.recent_requests.as_ref().ok_or(Problem::NoRequestsKept)?;
+            let recent = shown.recent_requests.as_ref().ok_or(Problem::NoRequestsKept)?;
             Ok(Reply::json(&decide(app.limiter.policy(), policy, &recent.recording())?))
         }
         Err(report) => Ok(Reply::json(&Validated::invalid(&report))),
@@ -221,7 +223,6 @@ fn keys(change: &Change) -> Vec<TrialKey> {
 mod tests {
     use std::sync::mpsc::channel;
 
-    use axum::Router;
     use futures_util::FutureExt;
     use http::StatusCode;
     use tidegate::MemoryStore;
@@ -244,9 +245,8 @@ mod tests {
     async fn simulations_leave_a_place_for_a_policy_that_is_put() {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
-        let app = Arc::clone(server.app());
-        let router = crate::wire::http::router(Arc::clone(&app), Router::new());
-        let _simulations = app.players.acquire_many(MAX_PLAYERS as u32).await.unwrap();
+        let (shown, router) = (&server.screen().shown, server.routes());
+        let _simulations = shown.players.acquire_many(MAX_PLAYERS as u32).await.unwrap();
         let put = router.oneshot(request(("PUT", "/admin/v1/policy"))).await.unwrap();
         assert_eq!(put.status(), StatusCode::OK);
     }
@@ -258,8 +258,7 @@ mod tests {
         runtime.unwrap().block_on(async {
             let settings = Settings { http: Vec::new(), ..Settings::default() };
             let server = Server::start(settings, MemoryStore::default()).await.unwrap();
-            let app = Arc::clone(server.app());
-            let router = crate::wire::http::router(Arc::clone(&app), Router::new());
+            let (shown, router) = (&server.screen().shown, server.routes());
             for route in ROUTES {
                 let (release, released) = channel::<()>();
                 let busy = tokio::task::spawn_blocking(move || released.recv().unwrap());
@@ -268,8 +267,8 @@ mod tests {
                 release.send(()).unwrap();
                 busy.await.unwrap();
                 assert_eq!(answer.await.unwrap().status(), StatusCode::OK, "{route:?}");
-                let places = app.players.acquire_many(MAX_PLAYERS as u32).await.unwrap();
-                let put = app.puts.acquire().await.unwrap();
+                let places = shown.players.acquire_many(MAX_PLAYERS as u32).await.unwrap();
+                let put = shown.puts.acquire().await.unwrap();
                 let refused = router.clone().oneshot(request(route)).await.unwrap();
                 assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{route:?}");
                 drop((places, put));

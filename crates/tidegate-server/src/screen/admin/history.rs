@@ -1,15 +1,14 @@
 //! What each rule decided in the last minutes or hours, as JSON or CSV.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Query, State};
 use http::{Response, Uri};
 use serde::Deserialize;
 
+use crate::screen::Screen;
 use crate::screen::history::{Range, Told};
-use crate::wire::app::App;
 use crate::wire::http::problem::Problem;
 use crate::wire::http::reply::{JSON, uncached};
 
@@ -33,7 +32,7 @@ enum Format {
 }
 
 /// The history of all rules, or of one.
-pub(super) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Result<Response<Body>, Problem> {
+pub(super) async fn history(State(screen): State<Screen>, uri: Uri) -> Result<Response<Body>, Problem> {
     let wrong = || Problem::HistoryQuery { found: uri.query().unwrap_or_default().to_owned() };
     let Query(Wanted { range, rule, format }) = Query::try_from_uri(&uri).map_err(|_| wrong())?;
     let range = match range {
@@ -42,7 +41,7 @@ pub(super) async fn history(State(app): State<Arc<App>>, uri: Uri) -> Result<Res
     };
     // Up to a megabyte of text: not on a thread that answers checks.
     let write = move || {
-        let told = app.history.tell(range, rule.as_deref());
+        let told = screen.shown.history.tell(range, rule.as_deref());
         match format {
             // Our own types have text for names, so they are always JSON.
             Format::Json => (JSON, serde_json::to_vec(&told).unwrap_or_default()),

@@ -38,7 +38,7 @@ pub(super) async fn instances(State(app): State<Arc<App>>, request: Request<Body
 }
 
 /// The routes, whose GET answers pages of the listed origins may read.
-pub(super) fn readable(routes: Router<Arc<App>>, app: &Arc<App>) -> Router<Arc<App>> {
+pub(super) fn readable<S: Clone + Send + Sync + 'static>(routes: Router<S>, app: &Arc<App>) -> Router<S> {
     match app.settings.dashboard_instance.is_empty() {
         true => routes,
         false => routes.layer(from_fn_with_state(Arc::clone(app), permit)),

@@ -4,7 +4,6 @@
 //! send the token in a header, and an address is no place for one.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -16,35 +15,35 @@ use crate::access::StreamCaller;
 use crate::access::audit::{Action, Entry, Outcome};
 use crate::run::peer::Link;
 use crate::run::protocol::Protocol;
+use crate::screen::Screen;
 use crate::screen::live;
 use crate::settings::rights::Right;
-use crate::wire::app::App;
 use crate::wire::http::guard::{identity_of, only};
 use crate::wire::http::problem::Problem;
 use crate::wire::http::reply::{JSON, uncached};
 
 /// One picture.
-pub(super) async fn picture(State(app): State<Arc<App>>) -> Response<Body> {
-    uncached(JSON, Body::from(live::picture(&app).await))
+pub(super) async fn picture(State(screen): State<Screen>) -> Response<Body> {
+    uncached(JSON, Body::from(live::picture(&screen).await))
 }
 
 /// A picture each second, until the server closes, or the caller has lost the right to view.
-pub(super) async fn stream(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response<Body>, Problem> {
+pub(super) async fn stream(State(screen): State<Screen>, request: Request<Body>) -> Result<Response<Body>, Problem> {
     let link = Link::of(request.extensions());
     let (peer, identity) = (Some(link.peer), identity_of(request.extensions()));
-    let watcher = live::watch(&app, link.peer.address());
+    let watcher = live::watch(&screen, link.peer.address());
     let watcher = watcher.map_err(|bound| Problem::TooManyWatchers { bound })?;
     let caller = StreamCaller::new(Protocol::Http, link, only(request.headers(), AUTHORIZATION));
     // A client without a credential does not sign in.
     if !identity.is_anonymous() {
         let identity = identity.name();
         let (action, outcome) = (Action::SignIn, Outcome::Done);
-        app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
+        screen.app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
     }
-    let pictures = unfold((watcher, caller, app), async |(mut watcher, mut caller, app)| {
+    let pictures = unfold((watcher, caller, screen), async |(mut watcher, mut caller, screen)| {
         let picture = watcher.next().await?;
-        caller.may(Right::View, &app.access).ok()?;
-        Some((Ok::<_, Infallible>(picture), (watcher, caller, app)))
+        caller.may(Right::View, &screen.app.access).ok()?;
+        Some((Ok::<_, Infallible>(picture), (watcher, caller, screen)))
     });
     Ok(uncached("application/x-ndjson", Body::from_stream(pictures)))
 }
@@ -54,7 +53,6 @@ pub(super) async fn stream(State(app): State<Arc<App>>, request: Request<Body>) 
 mod tests {
     use std::fs;
 
-    use axum::Router;
     use http_body_util::BodyExt;
     use tidegate::MemoryStore;
     use tidegate_config::document;
@@ -77,7 +75,7 @@ mod tests {
         fs::write(file.path(), ["gone", "less", "kept"].map(|name| line(name, "view")).concat()).unwrap();
         let settings = Settings { http: Vec::new(), tokens: Some(file.path().into()), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
-        let router = crate::wire::http::router(Arc::clone(server.app()), Router::new());
+        let router = server.routes();
         let mut streams = Vec::new();
         for name in ["gone", "less", "kept"] {
             let request = Request::get("/admin/v1/live/stream").header(AUTHORIZATION, format!("Bearer {name}"));

@@ -6,7 +6,6 @@
 //! happened in each slice of time, how it ended.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -19,7 +18,7 @@ use tidegate_simulate::{Scenario, Simulation, Traffic, every_algorithm, read_tim
 use tokio::sync::mpsc;
 
 use super::candidate::place;
-use crate::wire::app::App;
+use crate::screen::Screen;
 use crate::wire::http::body;
 use crate::wire::http::problem::Problem;
 use crate::wire::http::reply::uncached;
@@ -136,9 +135,9 @@ struct Outcome {
 }
 
 /// Plays through what is asked for.
-pub(super) async fn play(State(app): State<Arc<App>>, request: Request<Body>) -> Result<Response<Body>, Problem> {
-    let simulation = read(&body::read_json(request, &app).await?)?;
-    let place = place(&app)?;
+pub(super) async fn play(State(screen): State<Screen>, request: Request<Body>) -> Result<Response<Body>, Problem> {
+    let simulation = read(&body::read_json(request, &screen.app).await?)?;
+    let place = place(&screen)?;
     let (lines, unread) = mpsc::channel(MAX_UNREAD);
     // Deciding a million requests is no work for a thread that serves.
     tokio::task::spawn_blocking(move || {

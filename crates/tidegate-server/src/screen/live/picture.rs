@@ -11,6 +11,7 @@ use tidegate_redis::{RedisStore, Statistics};
 use crate::ask::policy::PolicyState;
 use crate::ask::request_document::RequestDocument;
 use crate::ask::store::{AnyStore, Health};
+use crate::screen::Screen;
 use crate::screen::history::Latency;
 use crate::tell::crossings::Crossing;
 use crate::tell::held::Held;
@@ -184,7 +185,7 @@ pub(crate) struct RefusalPicture {
 
 impl Picture {
     /// The server as it is now.
-    pub(crate) fn of(app: &App) -> Picture {
+    pub(crate) fn of(Screen { app, shown }: &Screen) -> Picture {
         let policy = app.limiter.policy();
         // Counting keys takes a while: the time and the totals are read after it, and together.
         let store = store(app);
@@ -198,7 +199,7 @@ impl Picture {
             failures: app.metrics.failures(),
             store,
             policy: of_policy(app.policy.state()),
-            rules: rules(&policy, app.metrics.rules(), &app.history.latencies()),
+            rules: rules(&policy, app.metrics.rules(), &shown.history.latencies()),
             latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
             reservations: reservations(app, now),
             crossings: app.metrics.crossings.recent().iter().map(of_crossing).collect(),

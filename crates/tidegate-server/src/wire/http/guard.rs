@@ -200,7 +200,7 @@ mod tests {
     async fn start() -> (Server, Router) {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
-        let router = crate::wire::http::router(Arc::clone(server.app()), Router::new());
+        let router = server.routes();
         (server, router)
     }
 
