@@ -9,6 +9,7 @@ pub(crate) mod audit;
 mod denied;
 pub(crate) mod digest;
 mod failures;
+pub(crate) mod guards;
 mod page;
 mod tokens;
 

@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 pub(crate) mod budget;
 pub(crate) mod call;
+pub(crate) mod engine;
 pub(crate) mod inline;
 pub(crate) mod inline_store;
 pub(crate) mod opening;

@@ -44,7 +44,9 @@ mod serve;
 mod cli;
 
 pub use access::audit::AuditError;
+pub use access::guards::Guards;
 pub use ask::call::Call;
+pub use ask::engine::Engine;
 pub use ask::inline::{INLINE_RULE, Inline, InlineError};
 pub use ask::opening::OpenError;
 pub use ask::snapshot::StatesError;
@@ -67,6 +69,7 @@ pub use settings::{
 pub use tell::metrics::{Metrics, RuleCounters};
 #[cfg(feature = "otlp")]
 pub use tell::otlp::OtlpError;
+pub use tell::records::Records;
 pub use tell::refused::{Refusal, Refused};
 pub use tell::webhook::{SecretError, TargetError, WebhookError};
 pub use wire::app::App;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use tidegate::ConfigError;
@@ -13,13 +13,16 @@ use tidegate_config::{Report, document};
 use tracing::{error, info, warn};
 
 use crate::access::audit::{Audit, AuditError};
+use crate::access::guards::Guards;
 use crate::access::{TokensFile, has_credentials};
+use crate::ask::engine::{Engine, Observe};
 use crate::ask::inline_store::{self, InlineStore};
 use crate::ask::opening::{self, OpenError};
 use crate::ask::policy::CurrentPolicy;
 use crate::ask::snapshot::{Kept, StatesError};
 use crate::ask::store::AnyStore;
 use crate::ask::watch::Watches;
+use crate::run::buffered::Buffered;
 use crate::run::connections::Connections;
 use crate::run::files::{self, TooFewFiles};
 use crate::run::listen::Listener;
@@ -32,8 +35,10 @@ use crate::settings::absent::Absent;
 use crate::settings::address::Address;
 use crate::settings::origin::MAX_INSTANCES;
 use crate::settings::{Secret, Settings};
+use crate::tell::metrics::Metrics;
 #[cfg(feature = "otlp")]
 use crate::tell::otlp;
+use crate::tell::records::Records;
 use crate::tell::webhook::{Webhook, WebhookError};
 use crate::wire::app::App;
 use crate::wire::grpc;
@@ -180,13 +185,19 @@ impl Server {
         let store = store.into();
         let inline = InlineStore::open(&settings, &store)?;
         let kept = kept(&settings, &store, &inline);
+        let metrics = Metrics::new(store.clone(), inline.clone(), audit.lost.clone(), &connections.counts);
+        let buffered = Buffered::new(settings.max_buffered, metrics.buffered(), metrics.shed("buffered"));
+        let bounds = (buffered, metrics.shed("in-flight"));
+        let guards = Arc::new(Guards::new(&settings, (tokens, audit), connections, bounds));
+        let records = Records { metrics: Arc::new(metrics), refused: Arc::default() };
         let recent = RecentRequests::new(&settings).map(Arc::new);
-        let app = App::new(settings, policy, envoy, (tokens, audit), (store, inline), connections, recent.clone())?;
-        let app = Arc::new(app);
+        let observe = observe(records.clone(), recent.clone());
+        let engine = Arc::new(Engine::new(&settings, policy, envoy, (store, inline), observe)?);
+        let app = Arc::new(App { settings, engine, guards, records, started: Instant::now() });
         let mut server = Server {
             #[cfg(feature = "otlp")]
-            exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,
-            webhook: Webhook::start(&app.settings, &app.metrics).await?,
+            exporter: otlp::Exporter::start(&app.settings, &app.records.metrics)?,
+            webhook: Webhook::start(&app.settings, &app.records.metrics).await?,
             screen: Screen::new(Arc::clone(&app), recent),
             app,
             kept,
@@ -218,13 +229,15 @@ impl Server {
             server.spawn(grpc::debug::serve(listener, Arc::clone(&server.app)));
         }
         if let (Some(_), pause @ 1..) = (&server.app.settings.snapshot, server.app.settings.snapshot_every) {
-            server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.drain.clone()));
+            server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.guards.drain.clone()));
         }
         if !server.app.settings.no_admin {
-            let (history, App { metrics, drain, .. }) = (&server.screen.shown.history, &*server.app);
-            server.spawn(Arc::clone(history).keep(Arc::clone(metrics), drain.clone()));
+            let (history, App { guards, records, .. }) = (&server.screen.shown.history, &*server.app);
+            server.spawn(Arc::clone(history).keep(Arc::clone(&records.metrics), guards.drain.clone()));
         }
-        server.watches = Watches::start(&server.app, tls)?;
+        let App { settings, engine, guards, records, .. } = &*server.app;
+        let metrics = Arc::clone(&records.metrics);
+        server.watches = Watches::start(settings, engine, guards, tls, move |taken| metrics.policy_given(taken))?;
         Ok(server)
     }
 
@@ -234,12 +247,12 @@ impl Server {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.app.connections.spawn(task);
+        self.app.guards.connections.spawn(task);
     }
 
     /// Reads policy, descriptor, token and TLS files again, though they may not have changed.
     pub fn reload(&self) {
-        self.app.audit.reopen();
+        self.app.guards.audit.reopen();
         self.watches.reload();
     }
 
@@ -297,23 +310,23 @@ impl Server {
     pub async fn drain(mut self) -> bool {
         let settings = &self.app.settings;
         info!("shutting down");
-        self.app.drain.leave();
-        if self.app.connections.have_been() {
+        self.app.guards.drain.leave();
+        if self.app.guards.connections.have_been() {
             tokio::time::sleep(Duration::from_millis(settings.drain_grace_ms)).await;
         }
-        self.app.drain.close();
-        let finished = self.app.connections.finished_within(Duration::from_secs(settings.drain_seconds)).await;
+        self.app.guards.drain.close();
+        let finished = self.app.guards.connections.finished_within(Duration::from_secs(settings.drain_seconds)).await;
         if !finished {
-            warn!(open = self.app.connections.open(), "some connections did not finish in time");
+            warn!(open = self.app.guards.connections.open(), "some connections did not finish in time");
         }
-        if let Some(store) = self.app.store().redis() {
+        if let Some(store) = self.app.engine.store().redis() {
             store.close().await;
         }
         let kept = self.kept.save().await;
         if !kept {
             error!("cannot write the snapshot: states since the last one are lost");
         }
-        self.app.audit.flush().await;
+        self.app.guards.audit.flush().await;
         if let Some(webhook) = self.webhook.take() {
             webhook.finish().await;
         }
@@ -329,8 +342,16 @@ impl Server {
 impl Drop for Server {
     /// Closes, without waiting for anybody.
     fn drop(&mut self) {
-        self.app.drain.close();
+        self.app.guards.drain.close();
     }
+}
+
+/// What is told of decisions, and by the policy also what is kept for trials.
+fn observe(records: Records, recent: Option<Arc<RecentRequests>>) -> Box<Observe> {
+    Box::new(move |builder, inline| match &recent {
+        Some(recent) if inline.is_none() => records.observe(builder, inline).observer(Arc::clone(recent)),
+        Some(_) | None => records.observe(builder, inline),
+    })
 }
 
 /// What is written to files, if anything is.

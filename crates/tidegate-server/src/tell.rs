@@ -5,6 +5,7 @@ pub(crate) mod held;
 pub(crate) mod metrics;
 #[cfg(feature = "otlp")]
 pub(crate) mod otlp;
+pub(crate) mod records;
 pub(crate) mod refused;
 pub(crate) mod trace;
 pub(crate) mod webhook;

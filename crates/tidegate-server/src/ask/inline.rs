@@ -19,9 +19,8 @@ use tidegate::{FailureMode, Limit, Limiter, MemoryStore, Name, Policy};
 
 pub(crate) use self::caps::Caps;
 pub use self::caps::InlineError;
+use crate::ask::engine::Observe;
 use crate::ask::store::AnyStore;
-use crate::tell::metrics::Metrics;
-use crate::tell::refused::Refused;
 
 /// The rule that decisions by an inline limit speak of.
 pub const INLINE_RULE: Name = Name::literal("inline");
@@ -55,8 +54,7 @@ pub(crate) struct InlineLimits {
     on_failure: Option<FailureMode>,
     /// The fallback store of all limiters; it outlives them.
     local_store: Option<Arc<MemoryStore>>,
-    metrics: Arc<Metrics>,
-    refused: Arc<Refused>,
+    observe: Box<Observe>,
 }
 
 /// What limits share a state.
@@ -74,13 +72,12 @@ impl InlineLimits {
         store: AnyStore,
         beside: Limiter<AnyStore>,
         on_failure: Option<FailureMode>,
-        metrics: Arc<Metrics>,
-        refused: Arc<Refused>,
+        observe: Box<Observe>,
     ) -> InlineLimits {
         let (known, by_words) = (RwLock::default(), RwLock::default());
         let local_store = matches!(on_failure, Some(FailureMode::Local { .. }))
             .then(|| Arc::new(MemoryStore::builder().max_keys(DEFAULT_LOCAL_KEYS).build().unwrap_or_default()));
-        InlineLimits { known, by_words, caps, store, beside, on_failure, local_store, metrics, refused }
+        InlineLimits { known, by_words, caps, store, beside, on_failure, local_store, observe }
     }
 
     /// The limit that these words are.
@@ -115,8 +112,7 @@ impl InlineLimits {
         if let Some(store) = &self.local_store {
             builder = builder.local_store(Arc::clone(store));
         }
-        let limiter =
-            builder.observer(Arc::clone(&self.metrics)).observer(Arc::clone(&self.refused).by(limit)).build()?;
+        let limiter = (self.observe)(builder, Some(limit)).build()?;
         let inline = Arc::new(Inline { limit, meter, limiter });
         remember(&self.known, (limit, counted), &inline);
         Ok(inline)
@@ -143,7 +139,7 @@ mod tests {
     fn inline_limits() -> InlineLimits {
         let store = AnyStore::from(MemoryStore::default());
         let beside = Limiter::builder(Limit::per_hour(1)).store(store.clone()).max_log_entries(5).build().unwrap();
-        InlineLimits::new(Caps::default(), store, beside, None, Arc::default(), Arc::default())
+        InlineLimits::new(Caps::default(), store, beside, None, Box::new(|builder, _| builder))
     }
 
     #[test]

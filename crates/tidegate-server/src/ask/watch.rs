@@ -10,10 +10,12 @@ use tidegate_config::watch::{Outcome, Watch};
 use tidegate_config::{Report, watch, watch_document, watch_envoy, watch_limitador};
 use tracing::{error, info, warn};
 
-use crate::access::audit::{Action, Entry, Outcome as Audited, PolicyChange, SERVER};
+use crate::access::audit::{Action, Audit, Entry, Outcome as Audited, PolicyChange, SERVER};
+use crate::access::guards::Guards;
+use crate::ask::engine::Engine;
 use crate::ask::policy::PolicyText;
 use crate::run::tls::Tls;
-use crate::wire::app::App;
+use crate::settings::Settings;
 
 /// The files that a server follows.
 #[derive(Debug, Default)]
@@ -26,31 +28,38 @@ pub(crate) struct Watches {
 
 impl Watches {
     /// Follows all files that the settings name.
-    pub(crate) fn start(app: &Arc<App>, tls: Option<Tls>) -> Result<Watches, Report> {
+    /// What becomes of a policy that is read is told to `count`: whether it was applied.
+    pub(crate) fn start(
+        settings: &Settings,
+        engine: &Arc<Engine>,
+        guards: &Arc<Guards>,
+        tls: Option<Tls>,
+        count: impl Fn(bool) + Clone + Send + 'static,
+    ) -> Result<Watches, Report> {
         let mut watches = Watches::default();
-        if let Some(path) = app.settings.policy.as_ref().or(app.settings.limitador_limits.as_ref()) {
-            let (changed, told) = (Arc::clone(app), Arc::clone(app));
+        if let Some(path) = settings.policy.as_ref().or(settings.limitador_limits.as_ref()) {
+            let (changed, told, audited, of_errors) = (engine.clone(), engine.clone(), guards.clone(), guards.clone());
             let shown = path.clone();
             let apply = move |policy| {
                 let change = changed.policy.replace(&changed.limiter, policy, PolicyText::of_file(&shown), SERVER)?;
                 // The first reading finds what the server has started with.
                 if let Some(change) = change {
                     change.rules.iter().for_each(|line| info!("the policy: {line}"));
-                    record(&changed, Action::ReloadPolicy, Audited::Done, Some(change.texts));
+                    record(&audited.audit, Action::ReloadPolicy, Audited::Done, Some(change.texts));
                 }
                 Ok(())
             };
-            let watch = match app.settings.limitador_limits {
+            let watch = match settings.limitador_limits {
                 None => watch(path, apply),
                 Some(_) => watch_limitador(path, apply),
             };
-            let mut tell = teller(Arc::clone(&told), "the policy");
+            let mut tell = teller("the policy", count.clone());
             let report = move |outcome: &Outcome| {
                 match outcome {
                     Outcome::Applied | Outcome::Unchanged => told.policy.set_errors(None),
                     Outcome::Refused(report) => {
                         told.policy.set_errors(Some(report.to_string()));
-                        record(&told, Action::ReloadPolicy, Audited::Refused, None);
+                        record(&of_errors.audit, Action::ReloadPolicy, Audited::Refused, None);
                     }
                     _ => {}
                 }
@@ -58,17 +67,17 @@ impl Watches {
             };
             watches.policy = Some(watch.report_to(report).start()?);
         }
-        let files = app.settings.descriptor_files();
+        let files = settings.descriptor_files();
         if !files.is_empty() {
-            let (changed, told) = (Arc::clone(app), Arc::clone(app));
+            let changed = Arc::clone(engine);
             let watch = watch_envoy(files, move |config| {
                 changed.envoy.set_config(config);
                 Ok(())
             });
-            watches.envoy = Some(watch.report_to(teller(told, "the descriptor files")).start()?);
+            watches.envoy = Some(watch.report_to(teller("the descriptor files", count)).start()?);
         }
-        if let Some(path) = &app.settings.tokens {
-            let (changed, told) = (Arc::clone(app), Arc::clone(app));
+        if let Some(path) = &settings.tokens {
+            let (changed, told) = (Arc::clone(guards), Arc::clone(guards));
             let watch = watch_document(path, move |tokens| {
                 changed.access.set_tokens(tokens);
                 Ok(())
@@ -93,29 +102,29 @@ impl Watches {
 }
 
 /// Logs what comes of reading the tokens.
-fn token_teller(app: Arc<App>) -> impl FnMut(&Outcome) {
+fn token_teller(guards: Arc<Guards>) -> impl FnMut(&Outcome) {
     after_the_first(move |outcome| {
         log("the tokens", outcome);
         match outcome {
-            Outcome::Applied => record(&app, Action::ReloadTokens, Audited::Done, None),
-            Outcome::Refused(_) => record(&app, Action::ReloadTokens, Audited::Refused, None),
+            Outcome::Applied => record(&guards.audit, Action::ReloadTokens, Audited::Done, None),
+            Outcome::Refused(_) => record(&guards.audit, Action::ReloadTokens, Audited::Refused, None),
             _ => {}
         }
     })
 }
 
 /// Tells the audit log what a file has changed.
-fn record(app: &App, action: Action, outcome: Audited, policy: Option<PolicyChange>) {
-    app.audit.record(Entry { peer: None, identity: SERVER, action, outcome, policy, reason: None });
+fn record(audit: &Audit, action: Action, outcome: Audited, policy: Option<PolicyChange>) {
+    audit.record(Entry { peer: None, identity: SERVER, action, outcome, policy, reason: None });
 }
 
 /// Logs and counts what comes of reading files.
-fn teller(app: Arc<App>, what: &'static str) -> impl FnMut(&Outcome) {
+fn teller(what: &'static str, count: impl Fn(bool)) -> impl FnMut(&Outcome) {
     after_the_first(move |outcome| {
         log(what, outcome);
         match outcome {
-            Outcome::Applied => app.metrics.policy_given(true),
-            Outcome::Refused(_) => app.metrics.policy_given(false),
+            Outcome::Applied => count(true),
+            Outcome::Refused(_) => count(false),
             _ => {}
         }
     })

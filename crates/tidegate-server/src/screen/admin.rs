@@ -96,7 +96,7 @@ impl From<PolicyText> for PolicyDocument {
 }
 
 async fn policy(State(app): State<Arc<App>>) -> Reply {
-    Reply::json(&PolicyDocument::from(app.policy.text()))
+    Reply::json(&PolicyDocument::from(app.engine.policy.text()))
 }
 
 /// What `tidegate schema` prints: for editors of policies.
@@ -126,7 +126,7 @@ struct ExceptionDocument {
 
 /// The limits of each rule: its own, and those of its overrides and tiers.
 async fn limits(State(app): State<Arc<App>>) -> Reply {
-    let policy = app.limiter.policy();
+    let policy = app.engine.limiter.policy();
     let exception = |(attribute, value, setting): (&str, &str, Setting)| ExceptionDocument {
         attribute: attribute.to_owned(),
         value: value.to_owned(),
@@ -151,7 +151,7 @@ fn name(format: Format) -> &'static str {
 async fn put_policy(State(screen): State<Screen>, request: Request<Body>) -> Result<Response<Body>, Problem> {
     let by = identity_of(request.extensions());
     let (format, text) = policy_text(&screen.app, request).await?;
-    if let Some(path) = screen.app.policy.text().file {
+    if let Some(path) = screen.app.engine.policy.text().file {
         return Err(Problem::PolicyFromFile { path: path.display().to_string() });
     }
     let change =
@@ -201,7 +201,7 @@ async fn refund(State(app): State<Arc<App>>, request: Request<Body>) -> Result<R
 }
 
 async fn recent_audit(State(app): State<Arc<App>>) -> Reply {
-    Reply::written(app.audit.recent())
+    Reply::written(app.guards.audit.recent())
 }
 
 #[derive(Serialize)]
@@ -222,5 +222,5 @@ async fn versions(State(app): State<Arc<App>>) -> Reply {
         changes,
         policy: PolicyDocument::from(text),
     };
-    Reply::json(&app.policy.versions().into_iter().map(document).collect::<Vec<_>>())
+    Reply::json(&app.engine.policy.versions().into_iter().map(document).collect::<Vec<_>>())
 }

@@ -42,7 +42,7 @@ pub(crate) async fn picture(screen: &Screen) -> Bytes {
 async fn take_pictures(screen: Screen) {
     let mut clock = tokio::time::interval(BETWEEN_PICTURES);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let closing = screen.app.drain.closing();
+    let closing = screen.app.guards.drain.closing();
     tokio::pin!(closing);
     loop {
         tokio::select! {

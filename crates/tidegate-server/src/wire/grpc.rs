@@ -61,7 +61,7 @@ use crate::wire::http::{guarded, serve_connection};
 pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let router = router::<()>(&app)
         .fallback(|| async { Status::new(Code::Unimplemented, "no such service").into_http::<Body>() });
-    let connections = Arc::clone(&app.connections);
+    let connections = Arc::clone(&app.guards.connections);
     let serve = move |stream, _| serve_connection(stream, Arc::clone(&app), router.clone());
     listener.serve_each(connections, Protocol::Grpc, serve).await;
 }
@@ -73,11 +73,11 @@ pub(crate) fn http_routes<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> R
 
 fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router<S> {
     let (reporter, health) = health_reporter();
-    app.connections.spawn(report_health(reporter, app.drain.clone()));
+    app.guards.connections.spawn(report_health(reporter, app.guards.drain.clone()));
     let limits = RateLimitServiceServer::new(Limits(Arc::clone(app)));
     let timeout = app.settings.body_timeout();
     let whole = |max_message: usize| {
-        let bounds = Bounds { max_message, timeout, streams: Arc::clone(&app.health_watches) };
+        let bounds = Bounds { max_message, timeout, streams: Arc::clone(&app.guards.health_watches) };
         from_fn(move |request: Request<Body>, next: Next| bounds::in_one_message(bounds.clone(), request, next))
     };
     let max_body = app.settings.max_body;
@@ -104,7 +104,7 @@ fn reflection<S: Clone + Send + Sync + 'static>(app: &App) -> Router<S> {
         router = with(router, new.max_decoding_message_size(MAX_SMALL_MESSAGE));
         router = with(router, old.max_decoding_message_size(MAX_SMALL_MESSAGE));
     }
-    let (timeout, streams) = (app.settings.body_timeout(), Arc::clone(&app.reflections));
+    let (timeout, streams) = (app.settings.body_timeout(), Arc::clone(&app.guards.reflections));
     let bounds = Bounds { max_message: MAX_SMALL_MESSAGE, timeout, streams };
     let in_time = move |request: Request<Body>, next: Next| bounds::in_time(bounds.clone(), request, next);
     router.layer(from_fn(in_time))
@@ -157,7 +157,7 @@ impl RateLimitService for Limits {
         let began = Instant::now();
         let client = Client::of(request.extensions());
         let answered = answer::answer_to_the_end(&self.0, &client, request.into_inner(), Purpose::Decide).await;
-        self.0.metrics.answered(Protocol::Grpc, began.elapsed());
+        self.0.records.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(tonic::Response::new).map_err(Status::from)
     }
 }

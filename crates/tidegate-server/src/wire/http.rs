@@ -58,7 +58,7 @@ const CHECK: &str = "/v1/check";
 /// Serves these routes on a listener until the server closes.
 pub(crate) async fn serve(listener: Listener, app: Arc<App>, router: Router) {
     let reserved = reserved::router(router.clone());
-    let connections = Arc::clone(&app.connections);
+    let connections = Arc::clone(&app.guards.connections);
     let serve = move |stream, admitted| {
         let (app, router, reserved) = (Arc::clone(&app), router.clone(), reserved.clone());
         async move {
@@ -73,7 +73,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>, router: Router) {
 
 /// Serves a connection: plain requests first, and by hyper from anything else on. Only there are heads read for spans.
 async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
-    if app.metrics.tracer.is_on() {
+    if app.records.metrics.tracer.is_on() {
         return serve_connection(stream, app, router).await;
     }
     match plain::answer_all(&mut stream, &app).await {
@@ -145,14 +145,14 @@ pub(crate) fn wrong_method(request: &Request<Body>, allowed: &'static str) -> Re
 /// Whether requests should be sent here. A server whose failure mode answers is
 /// ready: with the store down for all instances, none of them may be taken out.
 async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
-    if app.drain.is_leaving() {
+    if app.guards.drain.is_leaving() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
     // Without requests, nothing else would find out that it is well again.
-    if app.store().health() != Health::Good {
-        app.store().probe().await;
+    if app.engine.store().health() != Health::Good {
+        app.engine.store().probe().await;
     }
-    let (degraded, unavailable) = match app.store().health() {
+    let (degraded, unavailable) = match app.engine.store().health() {
         Health::Good => return (StatusCode::OK, "ready\n"),
         Health::Unreachable => (
             "degraded: the store is unreachable, and the failure mode answers\n",
@@ -163,7 +163,7 @@ async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
             "the store refuses commands, and no failure mode is set: see the log\n",
         ),
     };
-    match app.has_failure_mode() {
+    match app.engine.has_failure_mode() {
         true => (StatusCode::OK, degraded),
         false => (StatusCode::SERVICE_UNAVAILABLE, unavailable),
     }

@@ -50,7 +50,7 @@ impl Resp {
     /// The protocol for a server.
     #[must_use]
     pub fn new(app: Arc<App>) -> Arc<Resp> {
-        let inline = app.metrics.rule(&crate::ask::inline::INLINE_RULE);
+        let inline = app.records.metrics.rule(&crate::ask::inline::INLINE_RULE);
         Arc::new(Resp { app, latest_id: AtomicU64::new(0), inline })
     }
 
@@ -61,7 +61,7 @@ impl Resp {
 
 /// Serves RESP on a listener until the server closes.
 pub async fn serve(listener: Listener, resp: Arc<Resp>) {
-    let connections = Arc::clone(&resp.app.connections);
+    let connections = Arc::clone(&resp.app.guards.connections);
     let serve = move |stream: Stream, _| {
         let link = stream.link().clone();
         connection::serve(stream, link, Arc::clone(&resp))

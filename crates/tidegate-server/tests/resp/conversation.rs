@@ -284,7 +284,7 @@ fn decisions_are_counted() {
     // Neither of them is a charge.
     ask(&mut connection, "CL.THROTTLE alice 2 1 60 -1");
     ask(&mut connection, "TIDEGATE.PEEK user alice");
-    let metrics = server.server().app().metrics.text();
+    let metrics = server.server().app().records.metrics.text();
     for line in [
         "tidegate_decisions_total{rule=\"inline\",outcome=\"allowed\"} 3\n",
         "tidegate_decisions_total{rule=\"inline\",outcome=\"refused\"} 2\n",
@@ -311,7 +311,7 @@ fn questions_without_an_answer_are_counted() {
         let error = refusal(ask(&mut connection, line));
         assert!(error.starts_with("UNAVAILABLE the store gave no answer: "), "{line}: {error}");
         let counted = format!("tidegate_errors_total{{reason=\"unavailable\"}} {}\n", number + 1);
-        let metrics = server.server().app().metrics.text();
+        let metrics = server.server().app().records.metrics.text();
         assert!(metrics.contains(&counted), "{line}: {metrics}");
     }
 }

@@ -110,7 +110,7 @@ pub(super) async fn beside<T: Send + 'static>(
 
 pub(super) async fn validate(State(screen): State<Screen>, request: Request<Body>) -> Result<Reply, Problem> {
     let (format, text) = policy_text(&screen.app, request).await?;
-    let found = beside(&screen.app, place(&screen)?, move |app| app.validate(&text, format)).await?;
+    let found = beside(&screen.app, place(&screen)?, move |app| app.engine.validate(&text, format)).await?;
     Ok(Reply::json(&found.map_or_else(|report| Validated::invalid(&report), |()| Validated::VALID)))
 }
 
@@ -150,10 +150,10 @@ struct TrialKey {
 pub(super) async fn trial(State(screen): State<Screen>, request: Request<Body>) -> Result<Reply, Problem> {
     let (format, text) = policy_text(&screen.app, request).await?;
     let shown = Arc::clone(&screen.shown);
-    beside(&screen.app, place(&screen)?, move |app| match app.read_policy(&text, format) {
+    beside(&screen.app, place(&screen)?, move |app| match app.engine.read_policy(&text, format) {
         Ok(Loaded { policy, .. }) => {
             let recent = shown.recent_requests.as_ref().ok_or(Problem::NoRequestsKept)?;
-            Ok(Reply::json(&decide(app.limiter.policy(), policy, &recent.recording())?))
+            Ok(Reply::json(&decide(app.engine.limiter.policy(), policy, &recent.recording())?))
         }
         Err(report) => Ok(Reply::json(&Validated::invalid(&report))),
     })

@@ -38,11 +38,11 @@ pub(super) async fn stream(State(screen): State<Screen>, request: Request<Body>)
     if !identity.is_anonymous() {
         let identity = identity.name();
         let (action, outcome) = (Action::SignIn, Outcome::Done);
-        screen.app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
+        screen.app.guards.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
     }
     let pictures = unfold((watcher, caller, screen), async |(mut watcher, mut caller, screen)| {
         let picture = watcher.next().await?;
-        caller.may(Right::View, &screen.app.access).ok()?;
+        caller.may(Right::View, &screen.app.guards.access).ok()?;
         Some((Ok::<_, Infallible>(picture), (watcher, caller, screen)))
     });
     Ok(uncached("application/x-ndjson", Body::from_stream(pictures)))
@@ -85,7 +85,7 @@ mod tests {
             streams.push(pictures);
         }
         fs::write(file.path(), line("less", "metrics") + &line("kept", "view")).unwrap();
-        server.app().access.set_tokens(document::load(file.path()).unwrap());
+        server.app().guards.access.set_tokens(document::load(file.path()).unwrap());
         let [gone, less, mut kept] = <[Body; 3]>::try_from(streams).unwrap();
         for ended in [gone, less] {
             timeout(GUARD, ended.collect()).await.expect("the stream ends").unwrap();

@@ -186,37 +186,42 @@ pub(crate) struct RefusalPicture {
 impl Picture {
     /// The server as it is now.
     pub(crate) fn of(Screen { app, shown }: &Screen) -> Picture {
-        let policy = app.limiter.policy();
+        let policy = app.engine.limiter.policy();
         // Counting keys takes a while: the time and the totals are read after it, and together.
         let store = store(app);
-        let now = app.store().clock().now();
+        let now = app.engine.store().clock().now();
         Picture {
             version: env!("CARGO_PKG_VERSION").into(),
             time_us: now.get(),
             uptime_us: micros(app.started.elapsed()),
-            leaving: app.drain.is_leaving(),
-            connections: app.connections.open() as u64,
-            failures: app.metrics.failures(),
+            leaving: app.guards.drain.is_leaving(),
+            connections: app.guards.connections.open() as u64,
+            failures: app.records.metrics.failures(),
             store,
-            policy: of_policy(app.policy.state()),
-            rules: rules(&policy, app.metrics.rules(), &shown.history.latencies()),
-            latency: app.metrics.latency().map(|(protocol, reading)| latency(protocol.as_str(), reading)).collect(),
+            policy: of_policy(app.engine.policy.state()),
+            rules: rules(&policy, app.records.metrics.rules(), &shown.history.latencies()),
+            latency: app
+                .records
+                .metrics
+                .latency()
+                .map(|(protocol, reading)| latency(protocol.as_str(), reading))
+                .collect(),
             reservations: reservations(app, now),
-            crossings: app.metrics.crossings.recent().iter().map(of_crossing).collect(),
+            crossings: app.records.metrics.crossings.recent().iter().map(of_crossing).collect(),
             top_refused: top_refused(app, TOP),
-            recent_refusals: app.refused.recent().iter().map(of_refusal).collect(),
+            recent_refusals: app.records.refused.recent().iter().map(of_refusal).collect(),
         }
     }
 }
 
 fn store(app: &App) -> StorePicture {
-    let store = app.store();
+    let store = app.engine.store();
     let (kind, reachable) = (store.name().into(), store.health() == Health::Good);
     match store {
         AnyStore::Memory(memory) => StorePicture {
             kind,
             reachable,
-            keys: Some(app.metrics.keys.of(|| memory.count_keys())),
+            keys: Some(app.records.metrics.keys.of(|| memory.count_keys())),
             max_keys: Some(app.settings.max_keys as u64),
             overflows: memory.overflowed(),
             ..StorePicture::default()
@@ -309,7 +314,7 @@ fn reservations(app: &App, now: Micros) -> ReservationsPicture {
         since_us: held.since.get(),
         expires_us: held.expires.get(),
     };
-    let seen = app.metrics.held.seen(now, TOP);
+    let seen = app.records.metrics.held.seen(now, TOP);
     ReservationsPicture { open: seen.open, expired: seen.expired, oldest: seen.oldest.iter().map(held).collect() }
 }
 
@@ -334,7 +339,7 @@ pub(crate) fn top_refused(app: &App, most: usize) -> Vec<TopRefused> {
         refused,
         error,
     };
-    app.refused.top(most).into_iter().map(of).collect()
+    app.records.refused.top(most).into_iter().map(of).collect()
 }
 
 fn of_refusal(refusal: &RecentRefusal) -> RefusalPicture {

@@ -70,10 +70,10 @@ pub(super) async fn answer_to_the_end(
         client.identity.may(Right::Manage).map_err(Problem::Denied)?;
     }
     // The memory store answers at once.
-    if (request.descriptors.len() < 2 && !gives_back) || matches!(app.store(), AnyStore::Memory(_)) {
+    if (request.descriptors.len() < 2 && !gives_back) || matches!(app.engine.store(), AnyStore::Memory(_)) {
         return answer(app, client, &request, purpose).await;
     }
-    let (connections, app, client) = (&app.connections, Arc::clone(app), client.clone());
+    let (connections, app, client) = (&app.guards.connections, Arc::clone(app), client.clone());
     let answer = async move { answer(&app, &client, &request, purpose).await };
     let answered = connections.spawn(Origin::current().scope(answer)).await;
     answered.unwrap_or_else(|error| Err(Problem::Check(StoreError::Failed { source: error.into() }.into())))
@@ -87,7 +87,7 @@ pub(super) async fn answer(
     purpose: Purpose,
 ) -> Result<RateLimitResponse, Problem> {
     Origin::set_namespace(&request.domain);
-    let is_whole = app.settings.limitador_limits.is_some() && !app.envoy.config().has_domain(&request.domain);
+    let is_whole = app.settings.limitador_limits.is_some() && !app.engine.envoy.config().has_domain(&request.domain);
     let mut outcome = match is_whole {
         true => whole::decide(app, request, purpose).await?,
         false => {
@@ -116,18 +116,18 @@ pub(super) async fn answer(
 fn audit(app: &App, client: &Client, asked: &[Asked<'_>], is_done: bool) {
     let (peer, identity, outcome) = (Some(client.peer), client.identity.name(), Audited::of(is_done));
     for _ in asked.iter().filter(|asked| matches!(asked.hits, Hits::Refund(_))) {
-        app.audit.record(Entry { peer, identity, action: Action::Refund, outcome, policy: None, reason: None });
+        app.guards.audit.record(Entry { peer, identity, action: Action::Refund, outcome, policy: None, reason: None });
     }
 }
 
 /// Decides the descriptors of a request, each by itself.
 async fn decide_each(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
     for (unit, requests) in asked.iter().filter_map(|asked| asked.limit) {
-        app.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
+        app.engine.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
     }
     match by_files::decide(app, domain, asked).await? {
         Some(outcome) => Ok(outcome),
-        None if app.only_files_limit_envoy() => Ok(Outcome::unlimited(asked.len())),
+        None if app.engine.only_files_limit_envoy() => Ok(Outcome::unlimited(asked.len())),
         None => by_policy::decide(app, domain, asked).await,
     }
 }
@@ -213,6 +213,6 @@ fn key(domain: &str, entries: &[(&str, &str)]) -> Key<'static> {
 
 /// There is no answer, and that is counted.
 fn failed(app: &App, error: CheckError) -> Problem {
-    app.metrics.failed(&error);
+    app.records.metrics.failed(&error);
     Problem::Check(error)
 }

@@ -21,7 +21,7 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
     let routes =
         Router::new().route("/", get(|| async { INDEX })).route("/rlconfig", get(limits)).route("/stats", get(metrics));
     let router = guarded(routes, &app, Right::Metrics).with_state(Arc::clone(&app));
-    let connections = Arc::clone(&app.connections);
+    let connections = Arc::clone(&app.guards.connections);
     let serve = move |stream, admitted| {
         let (app, router) = (Arc::clone(&app), router.clone());
         async move {
@@ -35,5 +35,5 @@ pub(crate) async fn serve(listener: Listener, app: Arc<App>) {
 }
 
 async fn limits(State(app): State<Arc<App>>) -> String {
-    app.envoy.config().limits().iter().map(|limit| format!("{limit}\n")).collect()
+    app.engine.envoy.config().limits().iter().map(|limit| format!("{limit}\n")).collect()
 }

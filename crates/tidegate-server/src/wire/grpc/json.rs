@@ -42,7 +42,11 @@ pub(super) fn router<S: Clone + Send + Sync + 'static>(app: &Arc<App>) -> Router
 }
 
 async fn health(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
-    if app.drain.is_leaving() { (StatusCode::INTERNAL_SERVER_ERROR, "draining\n") } else { (StatusCode::OK, "OK") }
+    if app.guards.drain.is_leaving() {
+        (StatusCode::INTERNAL_SERVER_ERROR, "draining\n")
+    } else {
+        (StatusCode::OK, "OK")
+    }
 }
 
 async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response {
@@ -53,7 +57,7 @@ async fn decide(State(app): State<Arc<App>>, request: Request<Body>) -> Response
     };
     let began = Instant::now();
     let (status, body) = answer(&app, &client, &body).await;
-    app.metrics.answered(Protocol::Http, began.elapsed());
+    app.records.metrics.answered(Protocol::Http, began.elapsed());
     let kind = match status {
         StatusCode::OK | StatusCode::TOO_MANY_REQUESTS => "application/json",
         _ => "text/plain",

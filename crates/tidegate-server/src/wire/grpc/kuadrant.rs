@@ -73,14 +73,14 @@ impl Kuadrant {
     async fn timed<T>(&self, answered: impl Future<Output = Result<T, Problem>>) -> Result<Response<T>, Status> {
         let began = Instant::now();
         let answered = answered.await;
-        self.0.metrics.answered(Protocol::Grpc, began.elapsed());
+        self.0.records.metrics.answered(Protocol::Grpc, began.elapsed());
         answered.map(Response::new).map_err(Status::from)
     }
 }
 
 async fn reserve(app: &App, request: &ReserveRequest) -> Result<ReserveResponse, Problem> {
     let nothing_held = |code: Code| ReserveResponse { code: code.into(), reservation_id: String::new() };
-    if app.only_files_limit_envoy() {
+    if app.engine.only_files_limit_envoy() {
         return Ok(nothing_held(Code::Ok));
     }
     let whole = Whole::new(&request.domain, &request.descriptors)?;
@@ -100,7 +100,7 @@ async fn reserve(app: &App, request: &ReserveRequest) -> Result<ReserveResponse,
 
 async fn commit(app: &App, request: &CommitRequest) -> Result<CommitResponse, Problem> {
     let whole = Whole::new(&request.domain, &request.descriptors)?;
-    if app.only_files_limit_envoy() {
+    if app.engine.only_files_limit_envoy() {
         return Ok(CommitResponse::default());
     }
     let actual = Some(request.actual_amount);

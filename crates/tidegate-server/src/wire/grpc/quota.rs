@@ -79,7 +79,7 @@ impl RateLimitQuotaService for Quota {
     ) -> Result<tonic::Response<Self::StreamRateLimitQuotasStream>, Status> {
         let authorization = request.metadata().get(AUTHORIZATION.as_str()).map(MetadataValue::as_bytes);
         let caller = StreamCaller::new(Protocol::Grpc, Link::of(request.extensions()), authorization);
-        let streams = &self.0.quota_streams;
+        let streams = &self.0.guards.quota_streams;
         let place = streams.take(caller.address(), 1).map_err(|full| {
             Status::resource_exhausted(match full {
                 Full::Total => format!("{} streams of quotas are open already: retry later", streams.total()),
@@ -91,7 +91,7 @@ impl RateLimitQuotaService for Quota {
         let (app, domain, buckets) = (Arc::clone(&self.0), String::new(), HashMap::new());
         let client = Client { app, caller, domain, buckets, sender, held };
         let reports = request.into_inner();
-        self.0.connections.spawn(async move {
+        self.0.guards.connections.spawn(async move {
             let _place = place;
             client.serve(reports).await;
         });
@@ -118,9 +118,9 @@ struct Bucket {
 
 impl Client {
     async fn serve(mut self, mut reports: Streaming<RateLimitQuotaUsageReports>) {
-        let metrics = self.app.metrics.quotas.clone();
+        let metrics = self.app.records.metrics.quotas.clone();
         metrics.streams.inc();
-        let (drain, sender) = (self.app.drain.clone(), self.sender.clone());
+        let (drain, sender) = (self.app.guards.drain.clone(), self.sender.clone());
         let mut closing = pin!(drain.closing());
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -137,7 +137,7 @@ impl Client {
                 },
                 _ = ticks.tick() => None,
             };
-            if let Err(denied) = self.caller.may(Right::Check, &self.app.access) {
+            if let Err(denied) = self.caller.may(Right::Check, &self.app.guards.access) {
                 break Some(Status::new(denied.code(), denied.to_string()));
             }
             if let Some(message) = message {
@@ -182,7 +182,7 @@ impl Client {
                 tokio::task::yield_now().await;
             }
             let BucketQuotaUsage { bucket_id, num_requests_allowed, num_requests_denied, .. } = usage;
-            let (entries, metrics) = (entries_of(bucket_id)?, &self.app.metrics.quotas);
+            let (entries, metrics) = (entries_of(bucket_id)?, &self.app.records.metrics.quotas);
             metrics.reports.inc();
             if !counts.contains_key(&entries) && !self.buckets.contains_key(&entries) {
                 if self.buckets.len() + new >= MAX_BUCKETS {
@@ -208,7 +208,7 @@ impl Client {
         let reports = passed.iter().map(async |(entries, allowed)| {
             let _ = self.app.decide(Verb::Report, self.request(entries).cost(*allowed), None).await;
         });
-        in_turns(self.app.store(), reports).await;
+        in_turns(self.app.engine.store(), reports).await;
         Ok(())
     }
 
@@ -219,13 +219,13 @@ impl Client {
     /// Takes what a bucket let pass and denied; says whether it has limits.
     fn take_one(&mut self, entries: &Entries, allowed: u64, denied: u64) -> bool {
         let app = &self.app;
-        let metrics = &app.metrics.quotas;
-        let limited = match app.only_files_limit_envoy() {
+        let metrics = &app.records.metrics.quotas;
+        let limited = match app.engine.only_files_limit_envoy() {
             true => Limited::Unlimited,
-            false => match app.limiter.limits_of(self.request(entries)) {
-                Ok(limits) => app.quotas.limited(limits.as_deref()),
+            false => match app.engine.limiter.limits_of(self.request(entries)) {
+                Ok(limits) => app.engine.quotas.limited(limits.as_deref()),
                 Err(error) => {
-                    app.metrics.failed(&error);
+                    app.records.metrics.failed(&error);
                     debug!(error = for_clients(&error), "a bucket has no limits for want of a valid attribute");
                     return false;
                 }
@@ -233,11 +233,11 @@ impl Client {
         };
         let has_limits = matches!(limited, Limited::By { .. });
         if !self.buckets.contains_key(entries) {
-            let Ok(place) = app.quota_buckets.take(self.caller.address(), 1) else {
+            let Ok(place) = app.guards.quota_buckets.take(self.caller.address(), 1) else {
                 metrics.refused.inc();
                 return false;
             };
-            let lease = Lease::new(Arc::clone(&app.quotas), limited.clone());
+            let lease = Lease::new(Arc::clone(&app.engine.quotas), limited.clone());
             self.buckets.insert(entries.clone(), Bucket { lease, _place: place });
             metrics.buckets.inc();
         }
@@ -251,14 +251,14 @@ impl Client {
     /// Says what there is to say, to a client that reads.
     async fn step(&mut self) {
         let Ok(permit) = self.sender.try_reserve() else { return };
-        let (metrics, quotas) = (&self.app.metrics.quotas, &self.app.quotas);
+        let (metrics, quotas) = (&self.app.records.metrics.quotas, &self.app.engine.quotas);
         let began = quotas.now();
         let steps = self.buckets.iter_mut().map(async |(entries, bucket)| {
             let action = bucket.lease.step().await?;
             Ok::<_, StoreError>(action.map(|action| (entries.clone(), action)))
         });
         let mut actions = Vec::new();
-        for step in in_turns(self.app.store(), steps).await {
+        for step in in_turns(self.app.engine.store(), steps).await {
             match step {
                 Ok(None) => {}
                 Ok(Some((entries, action))) => {
@@ -269,7 +269,7 @@ impl Client {
                     }
                     actions.push(wire(entries, action, self.app.settings.rlqs_ttl_seconds));
                 }
-                Err(error) => self.app.metrics.failed(&error.into()),
+                Err(error) => self.app.records.metrics.failed(&error.into()),
             }
         }
         // What is late counts as lost: the client goes by what it has until that runs out.

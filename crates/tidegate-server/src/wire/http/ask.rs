@@ -48,7 +48,7 @@ pub(crate) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Reque
     };
     // A wait says nothing of how fast the server is.
     if ask != Ask::Acquire {
-        app.metrics.answered(Protocol::Http, began.elapsed());
+        app.records.metrics.answered(Protocol::Http, began.elapsed());
     }
     answered.unwrap_or_else(Reply::from).response()
 }
@@ -64,7 +64,7 @@ pub(crate) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Re
             Ok(answer::reply(call, &decision, fields))
         }
         CheckRequests::Batch(checks) => {
-            let _admitted = app.admission.enter(peer.address(), checks.len())?;
+            let _admitted = app.guards.admission.enter(peer.address(), checks.len())?;
             let mut asked = Vec::with_capacity(checks.len());
             // All are understood before any is decided.
             for check in &checks {
@@ -72,7 +72,7 @@ pub(crate) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Re
                 asked.push((check.of(call)?, check.inline(app)?));
             }
             let answers = asked.iter().map(|(asked, inline)| app.decide(call.verb(), *asked, inline.as_deref()));
-            let answers = match app.store() {
+            let answers = match app.engine.store() {
                 // Side by side, so that a store that is far away is asked all at once.
                 AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
                 AnyStore::Memory(_) => in_turns(answers).await,
@@ -101,20 +101,20 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
     let check = CheckRequests::one(body)?;
     let timeout = check.timeout()?;
     let inline = check.inline(app)?;
-    let limiter = app.limiter_for(inline.as_deref());
+    let limiter = app.engine.limiter_for(inline.as_deref());
     let mut fields = Fields::new();
     let mut tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
     let acquired = tokio::select! {
         acquired = limiter.acquire_with_limits_async(&check, timeout, &mut tell) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
-        () = app.drain.closing() => return Err(Problem::Leaving),
+        () = app.guards.drain.closing() => return Err(Problem::Leaving),
     };
     let decision = match acquired {
         Ok(decision) => decision,
         Err(error) => match Problem::of_acquire(error) {
             Some(problem) => {
                 if let Problem::Check(error) = &problem {
-                    app.metrics.failed(error);
+                    app.records.metrics.failed(error);
                 }
                 return Err(problem);
             }
@@ -163,10 +163,13 @@ mod tests {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, store).await.unwrap();
         let app = server.app();
-        app.limiter.set_policy(Policy::new().limit("api", Limit::per_hour(1)).limit("day", Limit::per_day(5))).unwrap();
+        app.engine
+            .limiter
+            .set_policy(Policy::new().limit("api", Limit::per_hour(1)).limit("day", Limit::per_day(5)))
+            .unwrap();
         let ask = async || decide(app, Peer::Unix, Call::Check, br#"{"key":"a"}"#).await.unwrap();
         assert!(ask().await.fields.contains(&("ratelimit", "\"api\";r=0;t=3600".to_owned())));
-        let limiter = app.limiter.clone();
+        let limiter = app.engine.limiter.clone();
         clock.first(move || limiter.set_policy(Policy::new().limit("week", Limit::per_day(9))).unwrap());
         let refused = ask().await;
         assert!(clock.is_done() && refused.status == StatusCode::TOO_MANY_REQUESTS);
@@ -195,7 +198,7 @@ mod tests {
         let app = server.app();
         let [one, other] = ["192.0.2.1:7", "192.0.2.2:7"].map(|text| Peer::Tcp(text.parse().unwrap()));
         let ask = async |peer, body: &[u8]| decide(app, peer, Call::Check, body).await.unwrap_or_else(Reply::from);
-        let held = app.admission.enter(one.address(), 8 * app.settings.max_batch).unwrap();
+        let held = app.guards.admission.enter(one.address(), 8 * app.settings.max_batch).unwrap();
         let refused = ask(one, batch(17).as_bytes()).await;
         let detail = String::from_utf8(refused.body).unwrap();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{detail}");
@@ -203,7 +206,7 @@ mod tests {
         for (peer, body) in [(one, SINGLE), (one, batch(16).as_bytes()), (other, batch(1_000).as_bytes())] {
             assert_eq!(ask(peer, body).await.status, StatusCode::OK);
         }
-        let text = app.metrics.text();
+        let text = app.records.metrics.text();
         assert!(text.contains("tidegate_requests_shed_total{reason=\"in-flight\"} 1\n"), "{text}");
         drop(held);
         assert_eq!(ask(one, batch(17).as_bytes()).await.status, StatusCode::OK);

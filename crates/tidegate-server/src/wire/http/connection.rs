@@ -90,7 +90,7 @@ where
         let refused = heads.next_refused(&request);
         async move {
             let (is_http1, method) = (request.version() < http::Version::HTTP_2, request.method().clone());
-            let held = Arc::new(open.0.app.buffered.hold(FREE));
+            let held = Arc::new(open.0.app.guards.buffered.hold(FREE));
             if !is_http1 {
                 // For calls whose body goes on: what was read of it is given back.
                 request.extensions_mut().insert(Arc::clone(&held));
@@ -99,18 +99,18 @@ where
             let response = match &refused {
                 Some(problem) => problem.response(),
                 None => {
-                    let tracer = &open.0.app.metrics.tracer;
+                    let tracer = &open.0.app.records.metrics.tracer;
                     let origin = tracer.origin(|| (protocol_of(&request), Some(request.headers())));
                     origin.scope(service.oneshot(request)).await?
                 }
             };
             let requests = Arc::clone(&open.0);
             let unread = Some(&requests.unread).filter(|_| !is_http1);
-            let answering = Answering { buffered: &requests.app.buffered, method, unread, open };
+            let answering = Answering { buffered: &requests.app.guards.buffered, method, unread, open };
             let response = answering.counted(response);
             let mut response = response.unwrap_or_else(|over| Problem::from(over).response());
             response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static(NOSNIFF));
-            if is_http1 && (refused.is_some() || requests.app.drain.is_leaving()) {
+            if is_http1 && (refused.is_some() || requests.app.guards.drain.is_leaving()) {
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(response)
@@ -131,7 +131,7 @@ where
             // What has arrived is read before the server closes.
             biased;
             served = connection.as_mut() => break served,
-            () = app.drain.closing(), if !is_closing => {
+            () = app.guards.drain.closing(), if !is_closing => {
                 // The runtime has to look at the socket for it to know of what has arrived.
                 tokio::task::yield_now().await;
                 tokio::select! {
@@ -231,7 +231,7 @@ mod tests {
         let settings = Settings { http: Vec::new(), ..Settings::default() };
         let server = Server::start(settings, MemoryStore::default()).await.unwrap();
         let app = server.app();
-        let _all = app.buffered.hold_anyway(app.settings.max_buffered + FOR_READS);
+        let _all = app.guards.buffered.hold_anyway(app.settings.max_buffered + FOR_READS);
         let (near, far) = tokio::io::duplex(1 << 20);
         let service = tower::service_fn(|_| async { Ok(Response::new(Body::from(vec![0; FREE + 1]))) });
         tokio::spawn(serve_connection(Stream::new(far, Peer::Unix), Arc::clone(app), service));
@@ -243,7 +243,7 @@ mod tests {
             assert_eq!(answer.status(), status, "{method}");
             answer.into_body().collect().await.unwrap();
         }
-        let text = app.metrics.text();
+        let text = app.records.metrics.text();
         assert!(text.contains("tidegate_requests_shed_total{reason=\"buffered\"} 1\n"), "{text}");
     }
 
@@ -287,7 +287,7 @@ mod tests {
                 tokio::spawn(connection);
                 sender.send_request(request).await.unwrap()
             };
-            app.drain.close();
+            app.guards.drain.close();
             let (mut near, far) = tokio::io::duplex(1_000);
             near.write_all(b"GET / HTTP/1.1\r\nhost:").await.unwrap();
             timeout(GUARD, serve(far)).await.expect("a head does not go on for long").unwrap();
@@ -320,7 +320,7 @@ mod tests {
                 assert!(answer.into_body().collect().await.is_err(), "{window} of {length}");
             }
             tidegate_testkit::servers::eventually("the answer to be given back", || {
-                let text = app.metrics.text();
+                let text = app.records.metrics.text();
                 if text.contains("\ntidegate_buffered_bytes 0\n") { Ok(()) } else { Err(text) }
             });
         }

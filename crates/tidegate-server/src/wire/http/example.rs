@@ -13,7 +13,7 @@ const ADDRESS: &str = "192.0.2.1";
 
 /// The body of a request with every key attribute of the policy.
 pub(crate) async fn example(app: &App) -> String {
-    let policy = app.limiter.policy();
+    let policy = app.engine.limiter.policy();
     let value = |name: &str| if name == "user" { "alice" } else { "example" };
     // A rule without key attributes goes by the request's key, which is the user.
     let names = policy.rules().flat_map(|rule| match rule.key_attributes() {
@@ -28,7 +28,7 @@ pub(crate) async fn example(app: &App) -> String {
     for _ in 0..attributes.len() {
         let body = json!({ "attributes": attributes }).to_string();
         let Ok(check) = CheckRequest::parse(body.as_bytes()) else { break };
-        let Err(CheckError::NotAnAddress { attribute, .. }) = app.limiter.peek_async(&check).await else {
+        let Err(CheckError::NotAnAddress { attribute, .. }) = app.engine.limiter.peek_async(&check).await else {
             break;
         };
         match attributes.get_mut(&*attribute) {

@@ -58,7 +58,7 @@ pub(super) async fn forward(app: Arc<App>, request: HttpRequest<Body>) -> Respon
     let terms = Terms::parse(head.query);
     // On the heap, so that a wait is not as large.
     let reply = Box::pin(answer(&app, &head, terms.as_ref())).await;
-    app.metrics.answered(Protocol::Http, began.elapsed());
+    app.records.metrics.answered(Protocol::Http, began.elapsed());
     reply.response()
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn answer(app: &App, head: &Head<'_>, terms: Result<&Terms, &Te
 }
 
 async fn decide(app: &App, head: &Head<'_>, terms: &Terms) -> Result<Reply, Problem> {
-    let wanted = app.policy.attributes();
+    let wanted = app.engine.policy.attributes();
     let asked = Asked::read(app, head, &wanted, terms)?;
     let mut fields = Fields::new();
     let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
@@ -126,24 +126,24 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     /// Reads what the policy asks for, and what the key is made of; nothing else is looked at.
     fn read(app: &App, head: &Head<'a>, wanted: &'a [Attribute], terms: &'a Terms) -> Result<Asked<'a>, Problem> {
-        match head.is_trusted(&app.proxies) {
+        match head.is_trusted(&app.guards.proxies) {
             true if head.has_query_of_client() => return Err(Problem::QueryOfClient),
             true => {}
             false => warn_once_of_ignored_headers(head),
         }
         let mut attributes = Vec::with_capacity(wanted.len());
         for attribute in wanted {
-            if let Some(value) = head.value(attribute, &app.proxies)? {
+            if let Some(value) = head.value(attribute, &app.guards.proxies)? {
                 attributes.push((attribute.name(), value));
             }
         }
-        let part = |attribute: &Attribute| match head.value(attribute, &app.proxies)? {
+        let part = |attribute: &Attribute| match head.value(attribute, &app.guards.proxies)? {
             Some(Value::Address(address)) => Ok(Value::Address(network_of(address))),
             Some(text) => Ok(text),
             None => Err(Problem::NoKeyAttribute { attribute: attribute.name().to_owned() }),
         };
         let key = match terms.key.as_slice() {
-            [] => head.address(&app.proxies).map(|address| Key::from(network_of(address))),
+            [] => head.address(&app.guards.proxies).map(|address| Key::from(network_of(address))),
             [only] => Some(match part(only)? {
                 Value::Address(address) => Key::from(address),
                 Value::Text(Cow::Borrowed(text)) => Key::from(text),

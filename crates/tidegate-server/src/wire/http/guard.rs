@@ -68,10 +68,10 @@ async fn permit_proxy(State(app): State<Arc<App>>, request: Request<Body>, next:
 /// Its head is that of its client's request: `Host`, `Origin` and the like say nothing of the proxy. And a credential
 /// that is wrong is its client's: it is not held against the proxy, which has the rights that it has without one.
 pub(crate) fn decide_trusted(app: &App, caller: &Caller<'_>) -> Option<Result<Identity, Denied>> {
-    caller.link.peer.ip().filter(|peer| app.proxies.trusts(*peer))?;
+    caller.link.peer.ip().filter(|peer| app.guards.proxies.trusts(*peer))?;
     let caller = Caller { page: None, ..*caller };
-    Some(match app.access.decide(&caller, Right::Check) {
-        Err(Denied::WrongCredential) => app.access.decide(&Caller { credential: None, ..caller }, Right::Check),
+    Some(match app.guards.access.decide(&caller, Right::Check) {
+        Err(Denied::WrongCredential) => app.guards.access.decide(&Caller { credential: None, ..caller }, Right::Check),
         decided => decided,
     })
 }
@@ -104,11 +104,11 @@ async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request
         let whole = [Outcome::of(response.status().is_success())];
         let outcomes = response.extensions().get::<Vec<Outcome>>().map_or(&whole[..], Vec::as_slice);
         for outcome in [Outcome::Done, Outcome::Refused].into_iter().filter(|outcome| outcomes.contains(outcome)) {
-            app_of_task.audit.record(Entry { peer, identity, action, outcome, policy, reason });
+            app_of_task.guards.audit.record(Entry { peer, identity, action, outcome, policy, reason });
         }
         response
     };
-    let answered = app.connections.spawn(Origin::current().scope(answer)).await;
+    let answered = app.guards.connections.spawn(Origin::current().scope(answer)).await;
     answered.unwrap_or_else(|_| Problem::Leaving.response())
 }
 
@@ -211,7 +211,7 @@ mod tests {
 
     /// The entries since the start, the latest first.
     fn entries(server: &Server) -> Vec<serde_json::Value> {
-        serde_json::from_slice(&server.app().audit.recent()).unwrap()
+        serde_json::from_slice(&server.app().guards.audit.recent()).unwrap()
     }
 
     #[tokio::test]

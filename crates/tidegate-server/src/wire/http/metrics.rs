@@ -66,7 +66,7 @@ fn thousandths(text: &str) -> u16 {
 
 pub(crate) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
     let format = accepted(&headers);
-    let mut response = uncached(content_type(format), Body::from(app.metrics.scrape(format).await));
+    let mut response = uncached(content_type(format), Body::from(app.records.metrics.scrape(format).await));
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     // All that ask within a second share one.
     response.extensions_mut().insert(Static);

@@ -61,7 +61,7 @@ pub(super) enum Then {
 /// Answers plain requests as long as there is nothing else.
 pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<Then> {
     let (idle, peer) = (app.settings.idle(), stream.peer());
-    let (mut closing, mut is_closing) = (pin!(app.drain.closing()), false);
+    let (mut closing, mut is_closing) = (pin!(app.guards.drain.closing()), false);
     let mut heard = Instant::now();
     // One timer for all waits: it is moved when it rings, not with each request.
     let mut timeout = pin!(sleep_until(heard + idle));
@@ -113,7 +113,7 @@ pub(super) async fn answer_all(stream: &mut Stream, app: &App) -> io::Result<The
                 send(stream, &mut answers, app).await?;
             }
             let answered = Instant::now();
-            app.metrics.answered(Protocol::Http, answered - began);
+            app.records.metrics.answered(Protocol::Http, answered - began);
             began = answered;
         }
         send(stream, &mut answers, app).await?;
@@ -130,7 +130,7 @@ async fn send(stream: &mut Stream, answers: &mut Vec<u8>, app: &App) -> io::Resu
     if answers.is_empty() {
         return Ok(());
     }
-    let _held = (answers.len() > ROOM).then(|| app.buffered.hold_anyway(answers.len()));
+    let _held = (answers.len() > ROOM).then(|| app.guards.buffered.hold_anyway(answers.len()));
     stream.write_all(answers).await?;
     stream.flush().await?;
     answers.clear();

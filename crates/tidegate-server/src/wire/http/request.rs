@@ -171,7 +171,7 @@ impl<'a> CheckRequest<'a> {
 
     /// The limit that came with the request; without one, the policy decides.
     pub(super) fn inline(&self, app: &App) -> Result<Option<Arc<Inline>>, Problem> {
-        self.limit.as_ref().map(|words| app.inline_words(&words.0)).transpose().map_err(Problem::from)
+        self.limit.as_ref().map(|words| app.engine.inline_words(&words.0)).transpose().map_err(Problem::from)
     }
 
     /// How long the caller would wait.

@@ -52,7 +52,7 @@ impl Client {
     pub(super) fn new(resp: &Resp, link: Link) -> Client {
         let (name, library, library_version) = Default::default();
         let identity = Identity::anonymous(Rights::default());
-        let generation = resp.app.access.generation();
+        let generation = resp.app.guards.access.generation();
         let id = resp.next_id();
         let mut client = Client { id, name, library, library_version, link, identity, proof: None, generation };
         client.know(&resp.app);
@@ -86,20 +86,20 @@ impl Client {
     /// Finds out again who it is, if there are other tokens now.
     #[inline]
     pub(super) fn know_again(&mut self, app: &App) {
-        if self.generation != app.access.generation() {
+        if self.generation != app.guards.access.generation() {
             self.know(app);
         }
     }
 
     /// By what it has proven; if that is worth nothing any more, it is anonymous.
     fn know(&mut self, app: &App) {
-        self.generation = app.access.generation();
+        self.generation = app.guards.access.generation();
         let caller = |credential| Caller { protocol: Wire::Resp, link: &self.link, credential, page: None };
-        let proven = app.access.identify(&caller(self.proof.as_ref().map(Credential::Proven)));
+        let proven = app.guards.access.identify(&caller(self.proof.as_ref().map(Credential::Proven)));
         let identity = match proven {
             Ok(identity) => identity,
             Err(_) => {
-                let unproven = app.access.identify(&caller(None));
+                let unproven = app.guards.access.identify(&caller(None));
                 self.proof = None;
                 unproven.unwrap_or_else(|_| Identity::anonymous(Rights::default()))
             }
@@ -109,7 +109,7 @@ impl Client {
 
     /// Whether a user's secret is right. A wrong one takes long, beyond the budget of its address.
     async fn prove(&self, user: &[u8], secret: &[u8], app: &App) -> Result<Option<Digest>, &'static str> {
-        if !app.access.takes_tokens(Wire::Resp) {
+        if !app.guards.access.takes_tokens(Wire::Resp) {
             // Redis lets the default user in with any password if it has none.
             return if user == b"default" { Ok(None) } else { Err(WRONG_PASSWORD) };
         }
@@ -210,7 +210,7 @@ impl Client {
             (Some(user), Some(given), 3) => (user, given),
             _ => return replies.error("ERR syntax error"),
         };
-        if !resp.app.access.takes_tokens(Wire::Resp) && arguments.count() == 2 {
+        if !resp.app.guards.access.takes_tokens(Wire::Resp) && arguments.count() == 2 {
             return replies.error(NO_PASSWORD);
         }
         match self.prove(user, given, &resp.app).await {
@@ -321,8 +321,11 @@ fn info(arguments: Arguments<'_>, resp: &Resp) -> String {
                 ("uptime_in_seconds", &app.started.elapsed().as_secs()),
             ],
         ),
-        ("Clients", &[("connected_clients", &app.connections.open()), ("maxclients", &app.connections.max())]),
-        ("Tidegate", &[("tidegate_store", &app.store().name()), ("tidegate_max_keys", &app.settings.max_keys)]),
+        (
+            "Clients",
+            &[("connected_clients", &app.guards.connections.open()), ("maxclients", &app.guards.connections.max())],
+        ),
+        ("Tidegate", &[("tidegate_store", &app.engine.store().name()), ("tidegate_max_keys", &app.settings.max_keys)]),
     ];
     let mut text = String::new();
     for (section, lines) in sections {

@@ -30,11 +30,11 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, link
 
 /// Until the client leaves, the server closes, or the protocol is broken.
 async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, link: Link, resp: Arc<Resp>) -> io::Result<()> {
-    let drain = resp.app.drain.clone();
+    let drain = resp.app.guards.drain.clone();
     let (mut closing, mut is_closing) = (pin!(drain.closing()), false);
     let mut session = Session::new(Arc::clone(&resp), link);
     let mut buffer = Vec::with_capacity(ROOM);
-    let held = resp.app.buffered.hold(ROOM);
+    let held = resp.app.guards.buffered.hold(ROOM);
     // When the next command is due, or the rest of one.
     let mut due = due_from(Instant::now(), resp.app.settings.resp_idle());
     let mut is_half = false;
@@ -63,7 +63,7 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, link: Lin
         let began = Instant::now();
         let mut answered = false;
         let next = loop {
-            let origin = resp.app.metrics.tracer.origin(|| (Protocol::Resp, None));
+            let origin = resp.app.records.metrics.tracer.origin(|| (Protocol::Resp, None));
             let next = origin.scope(session.answer(&mut buffer)).await;
             answered |= !session.unsent().is_empty();
             send(stream, session.unsent(), &resp).await?;
@@ -72,7 +72,7 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, link: Lin
                 break next;
             }
         };
-        resp.app.metrics.answered(Protocol::Resp, began.elapsed());
+        resp.app.records.metrics.answered(Protocol::Resp, began.elapsed());
         if next == Next::Close {
             return Ok(());
         }
@@ -105,7 +105,7 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8], resp: &Resp)
     if bytes.is_empty() {
         return Ok(());
     }
-    let _held = (bytes.len() > ROOM).then(|| resp.app.buffered.hold_anyway(bytes.len()));
+    let _held = (bytes.len() > ROOM).then(|| resp.app.guards.buffered.hold_anyway(bytes.len()));
     stream.write_all(bytes).await?;
     stream.flush().await
 }
@@ -135,7 +135,7 @@ mod tests {
         }
         // From here to the next await, only this task runs.
         assert_eq!(client.try_write(b"ECHO again\r\n").unwrap(), 12);
-        server.app().drain.close();
+        server.app().guards.drain.close();
         client.read_to_end(&mut said).await.unwrap();
         serving.await.unwrap();
         assert_eq!(String::from_utf8(said).unwrap(), "+PONG\r\n$5\r\nagain\r\n");

@@ -242,7 +242,7 @@ impl Responder {
         };
         let (link, identity) = self.client.who();
         let (peer, identity, outcome) = (Some(link.peer), identity.name(), Outcome::of(is_done));
-        self.resp.app.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
+        self.resp.app.guards.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
     }
 
     /// Says why a command is not admitted. `EXEC` then runs none of those before and after it.
@@ -271,7 +271,7 @@ impl Responder {
         let replies = &mut self.replies;
         match (step, self.queued.take()) {
             (Step::Multi, None) => {
-                self.queued = Some(Box::new(Transaction::new(self.resp.app.buffered.hold(FREE))));
+                self.queued = Some(Box::new(Transaction::new(self.resp.app.guards.buffered.hold(FREE))));
                 replies.status("OK");
             }
             (Step::Exec, Some(queued)) if queued.is_aborted() => {
@@ -379,7 +379,7 @@ fn unknown(arguments: Arguments<'_>) -> String {
 /// The request of a command, and the limit that it brings.
 fn read<'a>(call: Call, arguments: Arguments<'a>, app: &App) -> Result<(Request<'a>, Option<Arc<Inline>>), String> {
     let ParsedRequest { request, limit } = ParsedRequest::parse(call, arguments).map_err(|error| error.to_string())?;
-    let inline = limit.map(|limit| app.inline(limit)).transpose().map_err(|error| format!("ERR {error}"))?;
+    let inline = limit.map(|limit| app.engine.inline(limit)).transpose().map_err(|error| format!("ERR {error}"))?;
     Ok((request, inline))
 }
 

@@ -70,7 +70,7 @@ impl Throttles {
         if full && !self.waiting.is_empty() {
             return Ok(None);
         }
-        let inline = numbers.limit().map_err(InlineError::from).and_then(|limit| resp.app.inline(limit));
+        let inline = numbers.limit().map_err(InlineError::from).and_then(|limit| resp.app.engine.inline(limit));
         let inline = inline.map_err(|error| throttle.no_limit(error))?;
         if !full {
             self.limits.push((numbers, inline));
@@ -87,9 +87,9 @@ impl Throttles {
         if decided == 0 {
             return (0, Vec::new());
         }
-        let refunds = match resp.app.inline_store() {
+        let refunds = match resp.app.engine.inline_store() {
             // Past the limiter, which would tell of each.
-            AnyStore::Memory(store) if !resp.app.metrics.tracer.is_on() => {
+            AnyStore::Memory(store) if !resp.app.records.metrics.tracer.is_on() => {
                 let is_done = self.decide_now(store, resp, buffer, replies);
                 self.waiting.iter().filter(|(throttle, _)| throttle.is_refund()).map(|_| is_done).collect()
             }
@@ -120,7 +120,7 @@ impl Throttles {
             Ok(decided) => decided,
             Err(error) => {
                 for _ in &self.waiting {
-                    resp.app.metrics.failed(&error);
+                    resp.app.records.metrics.failed(&error);
                     write_failure(&error, replies);
                 }
                 return false;
@@ -135,7 +135,7 @@ impl Throttles {
                 degraded += u64::from(verdict.degraded);
                 if !verdict.allowed {
                     let meter = &self.limits[*limit].1.meter;
-                    resp.app.refused.count(&Refusal {
+                    resp.app.records.refused.count(&Refusal {
                         rule: &INLINE_RULE,
                         key: check.key(),
                         request: Some(&Request::new(check.key().clone())),

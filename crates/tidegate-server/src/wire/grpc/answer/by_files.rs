@@ -26,17 +26,17 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
             }
         })
         .collect();
-    if !app.envoy.config().has_domain(domain) {
+    if !app.engine.envoy.config().has_domain(domain) {
         return Ok(None);
     }
     for asked in asked {
         admit(app, domain, asked)?;
     }
     let began = Instant::now();
-    let answer = app.envoy.decide_async(domain, &descriptors).await;
+    let answer = app.engine.envoy.decide_async(domain, &descriptors).await;
     let Some(answer) = answer.map_err(|error| failed(app, error.into()))? else { return Ok(None) };
     count(app, asked, &answer, began.elapsed());
-    if app.metrics.tracer.is_on() {
+    if app.records.metrics.tracer.is_on() {
         trace(app, domain, asked, &answer);
     }
     Ok(Some(Outcome { allowed: answer.allowed, lines: answer.statuses.into_iter().map(line).collect() }))
@@ -48,7 +48,7 @@ fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
         && let Setting::Limit(limit) = unit.setting(requests)
     {
         let meter = Meter::new(INLINE_RULE, limit).by_period();
-        app.admit_inline(&meter, &key(domain, &asked.entries)).map_err(|full| failed(app, full.into()))?;
+        app.engine.admit_inline(&meter, &key(domain, &asked.entries)).map_err(|full| failed(app, full.into()))?;
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn admit(app: &App, domain: &str, asked: &Asked<'_>) -> Result<(), Problem> {
 fn count(app: &App, asked: &[Asked<'_>], answer: &EnvoyDecision, took: Duration) {
     for (asked, status) in asked.iter().zip(&answer.statuses) {
         let Some(rule) = &status.rule else { continue };
-        let counters = app.metrics.rule(rule);
+        let counters = app.records.metrics.rule(rule);
         let cost = match asked.hits {
             Hits::Charge(cost) => cost,
             Hits::Report(hits) if !status.shadow => {
@@ -74,7 +74,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &EnvoyDecision, took: Duration)
             counters.took(took, 1);
             if let Some(key) = &status.refused_key {
                 let limit = status.setting.and_then(|setting| shown(setting, status.unit, None, None));
-                app.refused.count(&Refusal {
+                app.records.refused.count(&Refusal {
                     rule,
                     key,
                     request: None,
@@ -83,7 +83,7 @@ fn count(app: &App, asked: &[Asked<'_>], answer: &EnvoyDecision, took: Duration)
                     limit: None,
                     inline: None,
                     retry_after: status.retry_after.map(Micros::from_duration),
-                    at: app.store().clock().now(),
+                    at: app.engine.store().clock().now(),
                 });
             }
         }
@@ -109,7 +109,7 @@ fn trace(app: &App, domain: &str, asked: &[Asked<'_>], answer: &EnvoyDecision) {
             degraded: status.degraded,
             repeated: false,
         };
-        app.metrics.tracer.decided(decided, &key(domain, &asked.entries));
+        app.records.metrics.tracer.decided(decided, &key(domain, &asked.entries));
     }
 }
 

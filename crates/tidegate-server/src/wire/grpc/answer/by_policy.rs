@@ -181,7 +181,7 @@ impl<'r> DescriptorRequest<'r> {
         let by = match asked.limit.map(|(unit, requests)| (unit, unit.setting(requests))) {
             None => By::Policy,
             Some((unit, Setting::Limit(limit))) => {
-                By::Inline(app.inline_by_period(limit).map_err(Problem::Limit)?, unit)
+                By::Inline(app.engine.inline_by_period(limit).map_err(Problem::Limit)?, unit)
             }
             Some((unit, extreme @ (Setting::Unlimited | Setting::Blocked))) => By::Extreme(extreme, unit),
         };
@@ -222,7 +222,7 @@ impl Say {
     fn line(&self, app: &App, item: &DescriptorRequest<'_>) -> Line {
         let (allowed, unit) = (self.passes(item), item.unit());
         let period = unit.map(Unit::period);
-        let rest = unit.map(|unit| unit.rest(app.store().clock().now()));
+        let rest = unit.map(|unit| unit.rest(app.engine.store().clock().now()));
         match self {
             Say::Decided(decision) => line_of(decision, allowed, period),
             Say::Never { capacity } => Line {

@@ -51,7 +51,7 @@ impl Open {
 
     /// A number that metrics show.
     fn metric(&self, name: &str) -> u64 {
-        let text = self.server.app().metrics.text();
+        let text = self.server.app().records.metrics.text();
         let values = text.lines().filter(|line| line.starts_with(name)).filter_map(|line| line.rsplit(' ').next());
         values.map(|value| value.parse::<u64>().unwrap()).sum()
     }

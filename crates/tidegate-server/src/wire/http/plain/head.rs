@@ -43,7 +43,7 @@ impl<'a> Facts<'a> {
 /// The plain request that comes first, if that is what comes first.
 pub(super) fn first<'a>(arrived: &'a [u8], peer: Peer, app: &App) -> Option<Plain<'a>> {
     // Its answer has to say that the connection will close.
-    if app.drain.is_leaving() {
+    if app.guards.drain.is_leaving() {
         return None;
     }
     if let Some(rest) = arrived.strip_prefix(b"POST ").and_then(|rest| rest.strip_prefix(CHECK.as_bytes())) {

@@ -17,14 +17,14 @@ pub(super) struct Permitted {
 
 impl Permitted {
     pub(super) fn includes(&mut self, facts: Facts<'_>, app: &App, link: &Link) -> bool {
-        let generation = app.access.generation();
+        let generation = app.guards.access.generation();
         let is_last = |last: &[Option<Box<[u8]>>; 5]| {
             last.iter().zip(facts.fields()).all(|(last, field)| last.as_deref() == field)
         };
         if self.generation == generation && self.last.as_ref().is_some_and(is_last) {
             return true;
         }
-        let is_permitted = app.access.decide(&caller(facts, link), Right::Check).is_ok();
+        let is_permitted = app.guards.access.decide(&caller(facts, link), Right::Check).is_ok();
         self.last = is_permitted.then(|| facts.fields().map(|field| field.map(Box::from)));
         self.generation = generation;
         is_permitted
@@ -34,7 +34,7 @@ impl Permitted {
 /// Whether a caller may check as a proxy does.
 pub(super) fn includes_proxy(facts: Facts<'_>, app: &App, link: &Link) -> bool {
     let caller = caller(facts, link);
-    guard::decide_trusted(app, &caller).unwrap_or_else(|| app.access.decide(&caller, Right::Check)).is_ok()
+    guard::decide_trusted(app, &caller).unwrap_or_else(|| app.guards.access.decide(&caller, Right::Check)).is_ok()
 }
 
 fn caller<'a>(facts: Facts<'a>, link: &'a Link) -> Caller<'a> {

@@ -121,7 +121,7 @@ async fn a_request_that_is_in_the_socket_when_the_server_closes_is_answered() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let stream = Stream::new(listener.accept().await.unwrap().0, Peer::Unix);
-        let (drain, router) = (app.drain.clone(), router(Arc::clone(&app), Router::new()));
+        let (drain, router) = (app.guards.drain.clone(), router(Arc::clone(&app), Router::new()));
         let serving = tokio::spawn(async move {
             match first {
                 First::Plain => serve_all(stream, app, router).await,
