@@ -78,3 +78,58 @@ pub use wire::grpc::bare as envoy_message;
 #[doc(hidden)]
 pub use wire::http::bare as http_question;
 pub use wire::resp;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// The rooms from the ground up: each uses only itself and those before it.
+    const ROOMS: [&str; 10] = ["quota", "settings", "run", "access", "ask", "tell", "wire", "screen", "serve", "cli"];
+
+    /// Uses nothing of the server: it could be a crate of its own.
+    const ALONE: &str = "quota";
+
+    const MAX_ENTRIES: usize = 20;
+
+    #[test]
+    fn rooms_use_only_rooms_below_them() {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        assert!(src.read_dir().unwrap().count() <= MAX_ENTRIES, "a module belongs into one of the rooms");
+        let mut wrong = Vec::new();
+        for (height, room) in ROOMS.iter().enumerate() {
+            let below = if *room == ALONE { &[ALONE] } else { &ROOMS[..=height] };
+            let mut look = |file: &Path| {
+                let text = fs::read_to_string(file).unwrap();
+                for used in rooms_in(&text).filter(|used| !below.contains(used)) {
+                    wrong.push(format!("{} uses {used}", file.strip_prefix(&src).unwrap().display()));
+                }
+            };
+            look(&src.join(format!("{room}.rs")));
+            each_file(&src.join(room), &mut look);
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    fn each_file(folder: &Path, look: &mut impl FnMut(&Path)) {
+        for entry in folder.read_dir().into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let is_test = path.file_stem().is_some_and(|stem| stem == "tests");
+            match path.extension() {
+                _ if is_test => {}
+                None => each_file(&path, look),
+                Some(end) if end == "rs" => look(&path),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// The first name of every path from the root of the crate, tests and comments aside.
+    fn rooms_in(text: &str) -> impl Iterator<Item = &str> {
+        let code = text.split("\nmod tests {").next().unwrap_or_default();
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let paths = lines.flat_map(|line| line.split("crate::").skip(1));
+        paths.map(|path| path.split(|end: char| !end.is_alphanumeric() && end != '_').next().unwrap_or_default())
+    }
+}

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::store::{Meter, StoreError};
-use tidegate::{ConfigError, Key, Limit, Limiter, LimiterBuilder, Micros, Policy, Setting};
+use tidegate::{ConfigError, Key, Limit, Limiter, Micros, Policy, Setting};
 use tidegate_config::envoy::{EnvoyConfig, EnvoyLimiter};
 use tidegate_config::{Format, Loaded, Report, Validation};
 use tracing::warn;
 
-use super::inline::{Caps, Counted, Inline, InlineError, InlineLimits};
+use super::inline::{Caps, Counted, Inline, InlineError, InlineLimits, Observe};
 use super::inline_store::InlineStore;
 use super::policy::{Change, CurrentPolicy, PolicyError, PolicyText};
 use super::store::AnyStore;
@@ -20,9 +20,6 @@ use crate::settings::Settings;
 
 /// What a policy is called that came by the admin API.
 const PUT: &str = "policy";
-
-/// Adds observers to a limiter: to that of the policy, or to that of a limit that came with a request.
-pub(crate) type Observe = dyn Fn(LimiterBuilder<AnyStore>, Option<Limit>) -> LimiterBuilder<AnyStore> + Send + Sync;
 
 /// What decides in one server.
 pub struct Engine {

@@ -15,11 +15,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tidegate::layer::DEFAULT_LOCAL_KEYS;
 use tidegate::store::Meter;
-use tidegate::{FailureMode, Limit, Limiter, MemoryStore, Name, Policy};
+use tidegate::{FailureMode, Limit, Limiter, LimiterBuilder, MemoryStore, Name, Policy};
 
 pub(crate) use self::caps::Caps;
 pub use self::caps::InlineError;
-use crate::ask::engine::Observe;
 use crate::ask::store::AnyStore;
 
 /// The rule that decisions by an inline limit speak of.
@@ -42,6 +41,9 @@ pub struct Inline {
     /// For all other callers: all verbs, failure mode, metrics.
     pub limiter: Limiter<AnyStore>,
 }
+
+/// Adds observers to a limiter: to that of the policy, or to that of a limit that came with a request.
+pub(crate) type Observe = dyn Fn(LimiterBuilder<AnyStore>, Option<Limit>) -> LimiterBuilder<AnyStore> + Send + Sync;
 
 pub(crate) struct InlineLimits {
     known: RwLock<HashMap<(Limit, Counted), Arc<Inline>>>,

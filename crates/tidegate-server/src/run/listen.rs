@@ -424,7 +424,7 @@ mod tests {
             let _ = stream.write_all(b"served").await;
             let _ = stream.shutdown().await;
         };
-        listener.serve_each(connections, Protocol::Http, serve).await;
+        listener.serve_each(Arc::clone(&connections), Protocol::Http, serve).await;
         let mut said = String::new();
         std::io::Read::read_to_string(&mut client, &mut said).unwrap();
         assert_eq!(said, "served");
