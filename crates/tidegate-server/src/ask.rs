@@ -7,6 +7,7 @@ pub(crate) mod engine;
 pub(crate) mod inline;
 pub(crate) mod inline_store;
 pub(crate) mod opening;
+pub(crate) mod outcome;
 pub(crate) mod policy;
 pub(crate) mod request_document;
 pub(crate) mod snapshot;

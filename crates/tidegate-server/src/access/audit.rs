@@ -54,14 +54,14 @@ pub(crate) enum Action {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Outcome {
+pub(crate) enum AuditOutcome {
     Done,
     Refused,
 }
 
-impl Outcome {
-    pub(crate) fn of(is_done: bool) -> Outcome {
-        if is_done { Outcome::Done } else { Outcome::Refused }
+impl AuditOutcome {
+    pub(crate) fn of(is_done: bool) -> AuditOutcome {
+        if is_done { AuditOutcome::Done } else { AuditOutcome::Refused }
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Entry<'a> {
     pub(crate) peer: Option<Peer>,
     pub(crate) identity: &'a str,
     pub(crate) action: Action,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: AuditOutcome,
     pub(crate) policy: Option<PolicyChange>,
     /// Why, as the caller says.
     pub(crate) reason: Option<&'a str>,
@@ -91,7 +91,7 @@ struct Line<'a> {
     peer: Option<String>,
     identity: &'a str,
     action: Action,
-    outcome: Outcome,
+    outcome: AuditOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -270,7 +270,7 @@ mod tests {
         let (before, after) = (Digest::of(b"a"), Digest::of(b"b"));
         let policy = Some(PolicyChange { before, after });
         let peer = Some(Peer::Unix);
-        Entry { peer, identity, action: Action::PutPolicy, outcome: Outcome::Done, policy, reason: None }
+        Entry { peer, identity, action: Action::PutPolicy, outcome: AuditOutcome::Done, policy, reason: None }
     }
 
     #[tokio::test]

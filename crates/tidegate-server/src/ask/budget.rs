@@ -54,11 +54,6 @@ impl InlineFull {
     }
 }
 
-/// What went wrong in a word or two, the same on every wire.
-pub(crate) fn reason(error: &CheckError) -> &'static str {
-    if InlineFull::is_cause_of(error) { "inline-full" } else { error.reason() }
-}
-
 impl Budget {
     pub(crate) fn new(max_keys: usize, clock: impl Clock) -> Result<Budget, ConfigError> {
         let entries = MemoryStore::builder().max_keys(max_keys).overflow(Overflow::Refuse).clock(clock);

@@ -10,7 +10,7 @@ use tidegate_config::watch::{Outcome, Watch};
 use tidegate_config::{Report, watch, watch_document, watch_envoy, watch_limitador};
 use tracing::{error, info, warn};
 
-use crate::access::audit::{Action, Audit, Entry, Outcome as Audited, PolicyChange, SERVER};
+use crate::access::audit::{Action, Audit, AuditOutcome, Entry, PolicyChange, SERVER};
 use crate::access::guards::Guards;
 use crate::ask::engine::Engine;
 use crate::ask::policy::PolicyText;
@@ -45,7 +45,7 @@ impl Watches {
                 // The first reading finds what the server has started with.
                 if let Some(change) = change {
                     change.rules.iter().for_each(|line| info!("the policy: {line}"));
-                    record(&audited.audit, Action::ReloadPolicy, Audited::Done, Some(change.texts));
+                    record(&audited.audit, Action::ReloadPolicy, AuditOutcome::Done, Some(change.texts));
                 }
                 Ok(())
             };
@@ -59,7 +59,7 @@ impl Watches {
                     Outcome::Applied | Outcome::Unchanged => told.policy.set_errors(None),
                     Outcome::Refused(report) => {
                         told.policy.set_errors(Some(report.to_string()));
-                        record(&of_errors.audit, Action::ReloadPolicy, Audited::Refused, None);
+                        record(&of_errors.audit, Action::ReloadPolicy, AuditOutcome::Refused, None);
                     }
                     _ => {}
                 }
@@ -106,15 +106,15 @@ fn token_teller(guards: Arc<Guards>) -> impl FnMut(&Outcome) {
     after_the_first(move |outcome| {
         log("the tokens", outcome);
         match outcome {
-            Outcome::Applied => record(&guards.audit, Action::ReloadTokens, Audited::Done, None),
-            Outcome::Refused(_) => record(&guards.audit, Action::ReloadTokens, Audited::Refused, None),
+            Outcome::Applied => record(&guards.audit, Action::ReloadTokens, AuditOutcome::Done, None),
+            Outcome::Refused(_) => record(&guards.audit, Action::ReloadTokens, AuditOutcome::Refused, None),
             _ => {}
         }
     })
 }
 
 /// Tells the audit log what a file has changed.
-fn record(audit: &Audit, action: Action, outcome: Audited, policy: Option<PolicyChange>) {
+fn record(audit: &Audit, action: Action, outcome: AuditOutcome, policy: Option<PolicyChange>) {
     audit.record(Entry { peer: None, identity: SERVER, action, outcome, policy, reason: None });
 }
 

@@ -33,8 +33,8 @@ pub(crate) use self::quotas::QuotaMetrics;
 pub(crate) use self::scrape::Format;
 use self::scrape::Renderings;
 use self::stores::StoreCollector;
-use crate::ask::budget::reason;
 use crate::ask::inline_store::InlineStore;
+use crate::ask::outcome::Outcome;
 use crate::ask::store::{AnyStore, KeyCount};
 use crate::run::connection_counts::ConnectionCounts;
 use crate::run::protocol::Protocol;
@@ -337,7 +337,7 @@ impl Metrics {
     /// A request without a decision.
     pub fn failed(&self, error: &CheckError) {
         self.failures.fetch_add(1, Relaxed);
-        let reason = reason(error);
+        let reason = Outcome::from(error).name();
         self.errors.get_or_create(&ByReason { reason }).inc();
         self.tracer.failed(reason);
     }

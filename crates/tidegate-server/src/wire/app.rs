@@ -9,11 +9,12 @@ use tidegate::store::Check;
 use tidegate::{CheckError, Decision, Explanation, Request};
 use tidegate_config::Format;
 
-use crate::access::audit::{Action, Entry, Outcome};
+use crate::access::audit::{Action, AuditOutcome, Entry};
 use crate::access::guards::Guards;
 use crate::access::{Caller, Denied, Identity};
 use crate::ask::engine::Engine;
 use crate::ask::inline::Inline;
+use crate::ask::outcome::{Counted, Outcome};
 use crate::ask::policy::{Change, PolicyError};
 use crate::settings::Settings;
 use crate::settings::rights::Right;
@@ -123,12 +124,13 @@ impl App {
     /// Counts a wrong credential, and keeps a record of it within the budget of its address.
     fn note(&self, denied: Denied, caller: &Caller<'_>) -> Denied {
         let denied = self.guards.access.hold_against(denied, caller.link);
-        if matches!(denied, Denied::WrongCredential | Denied::TooManyFailures { .. }) {
+        let outcome = Outcome::from(&denied);
+        if outcome.counted() == Counted::AuthenticationFailures {
             self.records.metrics.authentication_failed(caller.protocol);
         }
-        if matches!(denied, Denied::WrongCredential) {
+        if outcome.is_audited() {
             let (peer, identity) = (Some(caller.link.peer), "unknown");
-            let (action, outcome) = (Action::Authenticate, Outcome::Refused);
+            let (action, outcome) = (Action::Authenticate, AuditOutcome::Refused);
             self.guards.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
         }
         denied

@@ -49,7 +49,6 @@ use self::messages::rate_limit_service_server::{RateLimitService, RateLimitServi
 use self::messages::{RateLimitRequest, RateLimitResponse};
 use self::problem::Problem;
 use self::quota::Quota;
-use crate::run::causes::for_clients;
 use crate::run::connections::Drain;
 use crate::run::listen::Listener;
 use crate::run::protocol::Protocol;
@@ -164,11 +163,7 @@ impl RateLimitService for Limits {
 
 impl From<Problem> for Status {
     fn from(problem: Problem) -> Status {
-        let code = match &problem {
-            Problem::Denied(denied) => denied.code(),
-            other if other.is_of_the_caller() => Code::InvalidArgument,
-            _ => Code::Unavailable,
-        };
-        Status::new(code, for_clients(&problem))
+        let outcome = problem.outcome();
+        Status::new(outcome.code(), outcome.words(&problem))
     }
 }

@@ -12,7 +12,7 @@ use http::header::AUTHORIZATION;
 use http::{Request, Response};
 
 use crate::access::StreamCaller;
-use crate::access::audit::{Action, Entry, Outcome};
+use crate::access::audit::{Action, AuditOutcome, Entry};
 use crate::run::peer::Link;
 use crate::run::protocol::Protocol;
 use crate::screen::Screen;
@@ -37,7 +37,7 @@ pub(super) async fn stream(State(screen): State<Screen>, request: Request<Body>)
     // A client without a credential does not sign in.
     if !identity.is_anonymous() {
         let identity = identity.name();
-        let (action, outcome) = (Action::SignIn, Outcome::Done);
+        let (action, outcome) = (Action::SignIn, AuditOutcome::Done);
         screen.app.guards.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
     }
     let pictures = unfold((watcher, caller, screen), async |(mut watcher, mut caller, screen)| {

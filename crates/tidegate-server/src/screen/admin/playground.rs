@@ -108,11 +108,11 @@ struct End {
     /// Whether it had more requests than one simulation may have.
     cut_short: bool,
     /// For each algorithm, one for each class.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ClassOutcome>,
 }
 
 #[derive(Serialize)]
-struct Outcome {
+struct ClassOutcome {
     /// What the class leaves to others, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     floor: Option<String>,
@@ -237,7 +237,7 @@ fn begin(simulation: &Simulation) -> Begin {
 }
 
 fn end(simulation: &Simulation, requests: u64, leaving: Vec<Vec<u64>>) -> End {
-    let outcomes = simulation.report().outcomes.into_iter().zip(leaving).map(|(outcome, leaving)| Outcome {
+    let outcomes = simulation.report().outcomes.into_iter().zip(leaving).map(|(outcome, leaving)| ClassOutcome {
         floor: outcome.class.as_ref().map(|class| class.floor.to_string()),
         admitted: outcome.flow.passed.units,
         refused: outcome.refused().units,

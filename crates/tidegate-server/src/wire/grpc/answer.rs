@@ -14,10 +14,10 @@ use tidegate_config::envoy::{Hits, Unit};
 use super::headers;
 use super::messages::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 use super::metadata;
-use super::outcome::{Line, Outcome, code};
+use super::outcome::{EnvoyOutcome, Line, code};
 use super::problem::Problem;
 use crate::access::Identity;
-use crate::access::audit::{Action, Entry, Outcome as Audited};
+use crate::access::audit::{Action, AuditOutcome, Entry};
 use crate::ask::store::AnyStore;
 use crate::run::peer::Peer;
 use crate::settings::rights::Right;
@@ -114,20 +114,20 @@ pub(super) async fn answer(
 
 /// Keeps a record of each descriptor that gives back.
 fn audit(app: &App, client: &Client, asked: &[Asked<'_>], is_done: bool) {
-    let (peer, identity, outcome) = (Some(client.peer), client.identity.name(), Audited::of(is_done));
+    let (peer, identity, outcome) = (Some(client.peer), client.identity.name(), AuditOutcome::of(is_done));
     for _ in asked.iter().filter(|asked| matches!(asked.hits, Hits::Refund(_))) {
         app.guards.audit.record(Entry { peer, identity, action: Action::Refund, outcome, policy: None, reason: None });
     }
 }
 
 /// Decides the descriptors of a request, each by itself.
-async fn decide_each(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
+async fn decide_each(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<EnvoyOutcome, Problem> {
     for (unit, requests) in asked.iter().filter_map(|asked| asked.limit) {
         app.engine.check_override(unit.setting(requests)).map_err(Problem::Limit)?;
     }
     match by_files::decide(app, domain, asked).await? {
         Some(outcome) => Ok(outcome),
-        None if app.engine.only_files_limit_envoy() => Ok(Outcome::unlimited(asked.len())),
+        None if app.engine.only_files_limit_envoy() => Ok(EnvoyOutcome::unlimited(asked.len())),
         None => by_policy::decide(app, domain, asked).await,
     }
 }

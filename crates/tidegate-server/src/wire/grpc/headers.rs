@@ -5,11 +5,12 @@ use std::time::Duration;
 use super::messages::{HeaderValue, RateLimitResponse};
 use tidegate_tower::fields::{MAX_INTEGER, quoted, seconds};
 
-use super::outcome::{Line, Outcome, Shown};
+use super::outcome::{EnvoyOutcome, Line, Shown};
+use crate::ask::outcome::Outcome;
 use crate::settings::{HeaderNames, HeaderStyle, Settings};
 
 /// Adds to the response what the settings ask for.
-pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLimitResponse) {
+pub(super) fn add(settings: &Settings, outcome: &EnvoyOutcome, response: &mut RateLimitResponse) {
     let headers = &mut response.response_headers_to_add;
     let mut header = |key: &str, value: String| {
         headers.push(HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() });
@@ -55,7 +56,7 @@ pub(super) fn add(settings: &Settings, outcome: &Outcome, response: &mut RateLim
 
 /// The descriptor that says most: the one with the longest wait if refused,
 /// else the one with the least left.
-fn binding(outcome: &Outcome) -> Option<(&Line, &Shown)> {
+fn binding(outcome: &EnvoyOutcome) -> Option<(&Line, &Shown)> {
     let limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
     if outcome.allowed {
         return limited.min_by_key(|(line, _)| line.remaining);
@@ -66,24 +67,24 @@ fn binding(outcome: &Outcome) -> Option<(&Line, &Shown)> {
 }
 
 /// The same in the reference service: the last that is over and no quota, else the first with the least left.
-fn binding_there(outcome: &Outcome) -> Option<(&Line, &Shown)> {
+fn binding_there(outcome: &EnvoyOutcome) -> Option<(&Line, &Shown)> {
     let limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
     let over = limited.clone().rfind(|(line, _)| !line.allowed && !line.quota);
     over.or_else(|| limited.min_by_key(|(line, _)| line.remaining))
 }
 
-fn limits(outcome: &Outcome) -> impl Iterator<Item = &Shown> {
+fn limits(outcome: &EnvoyOutcome) -> impl Iterator<Item = &Shown> {
     outcome.lines.iter().filter_map(|line| line.limit.as_ref())
 }
 
 /// The body of a refusal (RFC 9457).
-fn problem(outcome: &Outcome) -> Vec<u8> {
+fn problem(outcome: &EnvoyOutcome) -> Vec<u8> {
     let refusing = outcome.lines.iter().filter(|line| !line.allowed);
     let violated: Vec<&str> = refusing.filter_map(|line| line.limit.as_ref()).map(Shown::name).collect();
     let problem = serde_json::json!({
-        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
-        "title": "Request cannot be satisfied as assigned quota has been exceeded",
-        "status": 429,
+        "type": Outcome::Refused.problem_type(),
+        "title": Outcome::Refused.title(),
+        "status": Outcome::Refused.status().as_u16(),
         "violated-policies": violated,
     });
     problem.to_string().into_bytes()

@@ -25,8 +25,6 @@ use super::messages::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::messages::rate_limit_response::rate_limit::Unit;
 use super::messages::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
-use super::problem::Problem;
-use crate::run::causes::for_clients;
 use crate::run::protocol::Protocol;
 use crate::settings::rights::Right;
 use crate::wire::app::App;
@@ -79,9 +77,13 @@ pub(super) async fn answer(app: &Arc<App>, client: &Client, body: &[u8]) -> (Sta
             (StatusCode::TOO_MANY_REQUESTS, write(&response).to_string())
         }
         Ok(response) => (StatusCode::OK, write(&response).to_string()),
-        Err(Problem::Denied(denied)) => (denied.status(), denied.to_string() + "\n"),
-        Err(problem) if problem.is_of_the_caller() => (StatusCode::BAD_REQUEST, for_clients(&problem) + "\n"),
-        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, for_clients(&problem) + "\n"),
+        Err(problem) => {
+            let outcome = problem.outcome();
+            // As of the reference service: one status for all that is wrong with a request.
+            let is_invalid = outcome.code() == tonic::Code::InvalidArgument;
+            let status = if is_invalid { StatusCode::BAD_REQUEST } else { outcome.status() };
+            (status, outcome.words(&problem) + "\n")
+        }
     }
 }
 

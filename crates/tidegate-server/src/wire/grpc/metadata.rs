@@ -9,9 +9,9 @@ use prost_types::{ListValue, Struct, Value};
 use tidegate_config::envoy::Metadata;
 
 use super::messages::{RateLimitDescriptor, RateLimitRequest};
-use super::outcome::Outcome;
+use super::outcome::EnvoyOutcome;
 
-pub(super) fn of(request: &RateLimitRequest, outcome: &Outcome) -> Struct {
+pub(super) fn of(request: &RateLimitRequest, outcome: &EnvoyOutcome) -> Struct {
     let mut fields = BTreeMap::new();
     fields.insert("domain".to_owned(), text(request.domain.clone()));
     fields.insert("descriptors".to_owned(), list(request.descriptors.iter().map(descriptor)));

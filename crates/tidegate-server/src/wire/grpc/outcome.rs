@@ -11,17 +11,17 @@ use super::messages::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::messages::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 
 /// What became of a request, by a file or by the policy.
-pub(super) struct Outcome {
+pub(super) struct EnvoyOutcome {
     pub(super) allowed: bool,
     /// One for each descriptor.
     pub(super) lines: Vec<Line>,
 }
 
-impl Outcome {
+impl EnvoyOutcome {
     /// Of so many descriptors that have no limit.
-    pub(super) fn unlimited(descriptors: usize) -> Outcome {
+    pub(super) fn unlimited(descriptors: usize) -> EnvoyOutcome {
         let line = || Line { allowed: true, ..Line::default() };
-        Outcome { allowed: true, lines: std::iter::repeat_with(line).take(descriptors).collect() }
+        EnvoyOutcome { allowed: true, lines: std::iter::repeat_with(line).take(descriptors).collect() }
     }
 }
 

@@ -3,6 +3,7 @@
 use tidegate::CheckError;
 
 use crate::ask::inline::InlineError;
+use crate::ask::outcome::Outcome;
 
 use crate::access::Denied;
 
@@ -26,12 +27,12 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
-    /// Whether the request is to be mended, and not the server.
-    pub(crate) fn is_of_the_caller(&self) -> bool {
+    pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Problem::NoDomain | Problem::NoDescriptors | Problem::TooManyDescriptors { .. } => true,
-            Problem::NoUnit { .. } | Problem::Limit(_) | Problem::Denied(_) => true,
-            Problem::Check(error) => !error.is_unavailable(),
+            Problem::NoDomain | Problem::NoDescriptors | Problem::TooManyDescriptors { .. } => Outcome::Invalid,
+            Problem::NoUnit { .. } | Problem::Limit(_) => Outcome::Invalid,
+            Problem::Denied(denied) => denied.into(),
+            Problem::Check(error) => error.into(),
         }
     }
 }

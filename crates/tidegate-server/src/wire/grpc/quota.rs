@@ -33,6 +33,7 @@ use super::messages::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use super::messages::rate_limit_strategy::{BlanketRule, Strategy};
 use super::messages::{BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports, RateLimitStrategy, TokenBucket};
 use crate::access::StreamCaller;
+use crate::ask::outcome::Outcome;
 use crate::ask::store::AnyStore;
 use crate::quota::{Action, Lease, Limited};
 use crate::run::admission::TURN;
@@ -138,7 +139,7 @@ impl Client {
                 _ = ticks.tick() => None,
             };
             if let Err(denied) = self.caller.may(Right::Check, &self.app.guards.access) {
-                break Some(Status::new(denied.code(), denied.to_string()));
+                break Some(Status::new(Outcome::from(&denied).code(), denied.to_string()));
             }
             if let Some(message) = message {
                 heard = Instant::now();

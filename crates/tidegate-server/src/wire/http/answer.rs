@@ -1,5 +1,7 @@
 //! Decisions as JSON: exact to the microsecond, null where there is no number.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde::{Serialize, Serializer};
 use tidegate::explain::{RuleExplanation, RuleFinding};
@@ -8,11 +10,8 @@ use tidegate::{Decision, Explanation, Name};
 use super::problem::{Document, Problem};
 use super::reply::{Fields, PROBLEM_JSON, Reply};
 use crate::ask::call::Call;
+use crate::ask::outcome::Outcome;
 use crate::wire::json::micros;
-
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-const DENIED: &str = "urn:problem-type:tidegate:denied";
-const EXPIRED: &str = "urn:problem-type:tidegate:expired";
 
 /// The name of a rule, as text.
 #[derive(Clone, Debug)]
@@ -99,7 +98,7 @@ const ROOM: usize = 256;
 /// A refusal: a problem and the decision in one.
 #[derive(Serialize)]
 pub(super) struct Refusal {
-    r#type: &'static str,
+    r#type: Cow<'static, str>,
     title: &'static str,
     status: u16,
     #[serde(rename = "violated-policies", skip_serializing_if = "Option::is_none")]
@@ -116,14 +115,14 @@ impl Refusal {
             return None;
         }
         let answer = Answer::from(decision);
-        let (status, kind, title, violated_policies) = if decision.is_blocked() {
-            (StatusCode::FORBIDDEN, DENIED, "The policy denies the request", None)
+        let (outcome, violated_policies) = if decision.is_blocked() {
+            (Outcome::Blocked, None)
         } else if call == Call::Renew {
-            (StatusCode::CONFLICT, EXPIRED, "A permit of the reservation has expired", None)
+            (Outcome::Expired, None)
         } else {
-            let title = "Request cannot be satisfied as assigned quota has been exceeded";
-            (StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title, Some([answer.rule.clone()]))
+            (Outcome::Refused, Some([answer.rule.clone()]))
         };
+        let (kind, title, status) = (outcome.problem_type(), outcome.title().unwrap_or_default(), outcome.status());
         Some((status, Refusal { r#type: kind, title, status: status.as_u16(), violated_policies, answer }))
     }
 }

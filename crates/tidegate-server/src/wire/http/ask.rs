@@ -15,7 +15,7 @@ use super::body::{self, ReadableBody};
 use super::problem::Problem;
 use super::reply::{Fields, Reply};
 use super::request::CheckRequests;
-use crate::access::audit::Outcome;
+use crate::access::audit::AuditOutcome;
 use crate::ask::call::Call;
 use crate::ask::store::AnyStore;
 use crate::run::admission::TURN;
@@ -77,7 +77,7 @@ pub(crate) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Re
                 AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
                 AnyStore::Memory(_) => in_turns(answers).await,
             };
-            let outcomes = answers.iter().map(|answered| Outcome::of(answered.is_ok())).collect();
+            let outcomes = answers.iter().map(|answered| AuditOutcome::of(answered.is_ok())).collect();
             let items: Vec<Item> =
                 answers.into_iter().map(|answered| Item::of(call, answered.map_err(Problem::from))).collect();
             Ok(Reply { outcomes, ..Reply::json(&items) })

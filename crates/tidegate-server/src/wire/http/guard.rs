@@ -14,8 +14,9 @@ use serde::Deserialize;
 use tonic::Status;
 
 use super::problem::Problem;
-use crate::access::audit::{Action, Entry, MAX_REASON, Outcome, PolicyChange};
+use crate::access::audit::{Action, AuditOutcome, Entry, MAX_REASON, PolicyChange};
 use crate::access::{Caller, Denied, Identity, Page, bearer, is_grpc};
+use crate::ask::outcome::Outcome;
 use crate::run::peer::Link;
 use crate::run::protocol::Protocol;
 use crate::settings::rights::{Right, Rights};
@@ -101,9 +102,11 @@ async fn audit(State((app, action)): State<(Arc<App>, Action)>, request: Request
         let response = next.run(request).await;
         let policy = response.extensions().get::<PolicyChange>().copied();
         let (peer, identity, reason) = (Some(link.peer), identity.name(), reason.as_deref());
-        let whole = [Outcome::of(response.status().is_success())];
-        let outcomes = response.extensions().get::<Vec<Outcome>>().map_or(&whole[..], Vec::as_slice);
-        for outcome in [Outcome::Done, Outcome::Refused].into_iter().filter(|outcome| outcomes.contains(outcome)) {
+        let whole = [AuditOutcome::of(response.status().is_success())];
+        let outcomes = response.extensions().get::<Vec<AuditOutcome>>().map_or(&whole[..], Vec::as_slice);
+        for outcome in
+            [AuditOutcome::Done, AuditOutcome::Refused].into_iter().filter(|outcome| outcomes.contains(outcome))
+        {
             app_of_task.guards.audit.record(Entry { peer, identity, action, outcome, policy, reason });
         }
         response
@@ -180,7 +183,7 @@ async fn discard(body: Body) {
 
 fn refuse<B>(request: &Request<B>, denied: Denied) -> Response<Body> {
     if only(request.headers(), CONTENT_TYPE).is_some_and(is_grpc) {
-        return Status::new(denied.code(), denied.to_string()).into_http();
+        return Status::new(Outcome::from(&denied).code(), denied.to_string()).into_http();
     }
     Problem::Denied(denied).response()
 }

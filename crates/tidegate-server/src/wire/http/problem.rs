@@ -3,6 +3,7 @@
 //! Every variant says what to do about it; a status and a type let programs
 //! tell them apart.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -16,12 +17,11 @@ use tidegate_tower::fields;
 use super::reply::{PROBLEM_JSON, Reply};
 use super::terms::TermsError;
 use crate::access::Denied;
-use crate::ask::budget::InlineFull;
 use crate::ask::inline::InlineError;
+use crate::ask::outcome::Outcome;
 use crate::ask::policy::PolicyError;
 use crate::run::admission::Shed;
 use crate::run::buffered::OverBudget;
-use crate::run::causes::for_clients;
 use crate::wire::json::JsonError;
 
 /// Why there is no answer.
@@ -147,26 +147,26 @@ impl Problem {
         }
     }
 
-    pub(crate) fn status(&self) -> StatusCode {
+    fn outcome(&self) -> Outcome {
         match self {
-            Problem::NotFound { .. } | Problem::Check(CheckError::NotReserved { .. }) => StatusCode::NOT_FOUND,
-            Problem::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Problem::TooLong { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Problem::TooSlow { .. } => StatusCode::REQUEST_TIMEOUT,
-            Problem::Denied(denied) => denied.status(),
-            Problem::ContentType { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Problem::PolicyFromFile { .. } | Problem::NoRequestsKept => StatusCode::CONFLICT,
-            Problem::Check(error) if !error.is_unavailable() => StatusCode::UNPROCESSABLE_ENTITY,
-            Problem::Policy(_) | Problem::NoKeyAttribute { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Problem::Check(_)
-            | Problem::TooManyWaiters { .. }
+            Problem::NotFound { .. } => Outcome::NotFound,
+            Problem::Method { .. } => Outcome::WrongMethod,
+            Problem::TooLong { .. } => Outcome::TooLong,
+            Problem::TooSlow { .. } => Outcome::TooSlow,
+            Problem::Denied(denied) => denied.into(),
+            Problem::ContentType { .. } => Outcome::ContentType,
+            Problem::PolicyFromFile { .. } | Problem::NoRequestsKept => Outcome::Conflict,
+            Problem::Check(error) => error.into(),
+            Problem::Policy(_) => Outcome::InvalidPolicy,
+            Problem::NoKeyAttribute { .. } => Outcome::MissingAttribute,
+            Problem::TooManyWaiters { .. }
             | Problem::TooManyWatchers { .. }
             | Problem::NoPlace
             | Problem::OverBudget(_)
             | Problem::Shed(_)
             | Problem::TooManyPlayers { .. }
-            | Problem::PutRunning
-            | Problem::Leaving => StatusCode::SERVICE_UNAVAILABLE,
+            | Problem::PutRunning => Outcome::Overloaded,
+            Problem::Leaving => Outcome::ShuttingDown,
             Problem::BareLf
             | Problem::Hosts { .. }
             | Problem::BrokenOff
@@ -192,27 +192,18 @@ impl Problem {
             | Problem::Scenario(_)
             | Problem::Query { .. }
             | Problem::HistoryQuery { .. }
-            | Problem::NotText => StatusCode::BAD_REQUEST,
+            | Problem::NotText => Outcome::Invalid,
         }
     }
 
-    /// The type and the title: what is the same for all problems of a kind.
-    fn kind(&self) -> (&'static str, &'static str) {
-        match self {
-            Problem::Check(error) => of_check(error),
-            Problem::NoKeyAttribute { .. } => MISSING_ATTRIBUTE,
-            Problem::Denied(denied) => of_denied(denied),
-            Problem::Policy(_) => ("urn:problem-type:tidegate:invalid-policy", "The policy is not valid"),
-            other if other.status() == StatusCode::BAD_REQUEST => {
-                ("urn:problem-type:tidegate:invalid-request", "The request is not valid")
-            }
-            other => ("about:blank", other.status().canonical_reason().unwrap_or("Problem")),
-        }
+    pub(crate) fn status(&self) -> StatusCode {
+        self.outcome().status()
     }
 
     pub(crate) fn document(&self) -> Document {
-        let (kind, title) = self.kind();
-        Document { r#type: kind, title, status: self.status().as_u16(), detail: for_clients(self) }
+        let (outcome, status) = (self.outcome(), self.status());
+        let title = outcome.title().or(status.canonical_reason()).unwrap_or("Problem");
+        Document { r#type: outcome.problem_type(), title, status: status.as_u16(), detail: outcome.words(self) }
     }
 
     /// The field by which HTTP says what to do, where it has one.
@@ -250,51 +241,10 @@ impl IntoResponse for Problem {
     }
 }
 
-const MISSING_ATTRIBUTE: (&str, &str) =
-    ("urn:problem-type:tidegate:missing-attribute", "A key attribute is missing from the request");
-
-fn of_denied(denied: &Denied) -> (&'static str, &'static str) {
-    match denied {
-        Denied::Unauthenticated { .. } | Denied::WrongCredential => {
-            ("urn:problem-type:tidegate:unauthenticated", "The request has no valid credential")
-        }
-        Denied::Forbidden { .. } => ("urn:problem-type:tidegate:forbidden", "The caller lacks the right"),
-        Denied::ForeignHost { .. } => {
-            ("urn:problem-type:tidegate:foreign-host", "The request is for a host that is not this server's")
-        }
-        Denied::CrossSite => ("urn:problem-type:tidegate:cross-site", "A web page of another origin sent the request"),
-        Denied::ContentType => ("about:blank", "Unsupported Media Type"),
-        Denied::TooManyFailures { .. } => {
-            ("urn:problem-type:tidegate:too-many-failures", "Too many wrong credentials came from this address")
-        }
-    }
-}
-
-fn of_check(error: &CheckError) -> (&'static str, &'static str) {
-    match error {
-        _ if InlineFull::is_cause_of(error) => {
-            ("urn:problem-type:tidegate:inline-full", "There is no room for another key of an inline limit")
-        }
-        CheckError::Unsatisfiable { .. } => {
-            ("urn:problem-type:tidegate:unsatisfiable", "The cost is above what the limit can ever admit")
-        }
-        CheckError::MissingAttribute { .. } => MISSING_ATTRIBUTE,
-        CheckError::NotAnAddress { .. } => {
-            ("urn:problem-type:tidegate:not-an-address", "An address attribute is not an IP address")
-        }
-        CheckError::UnknownRule { .. } => ("urn:problem-type:tidegate:unknown-rule", "The policy has no such rule"),
-        CheckError::IdReused { .. } => ("urn:problem-type:tidegate:id-reused", "The id belongs to another request"),
-        CheckError::NotReserved { .. } => {
-            ("urn:problem-type:tidegate:not-reserved", "There is no such reservation, or its time is over")
-        }
-        _ => ("urn:problem-type:tidegate:unavailable", "The store gave no answer"),
-    }
-}
-
 /// A problem on the wire.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
-    r#type: &'static str,
+    r#type: Cow<'static, str>,
     title: &'static str,
     status: u16,
     pub(crate) detail: String,

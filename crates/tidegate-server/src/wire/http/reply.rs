@@ -6,7 +6,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTE
 use http::{Response, StatusCode};
 use serde::Serialize;
 
-use crate::access::audit::Outcome;
+use crate::access::audit::AuditOutcome;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -26,7 +26,7 @@ pub(crate) struct Reply {
     pub(crate) fields: Fields,
     pub(crate) body: Vec<u8>,
     /// What came of each request of a list, for the audit log.
-    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) outcomes: Vec<AuditOutcome>,
 }
 
 impl Reply {

@@ -12,6 +12,7 @@ use super::request::shown;
 use super::throttle::parse_integer;
 use crate::access::digest::Digest;
 use crate::access::{Caller, Credential, Denied, Identity};
+use crate::ask::outcome::Outcome;
 use crate::run::peer::Link;
 use crate::run::protocol::Protocol as Wire;
 use crate::settings::rights::{Right, Rights};
@@ -79,7 +80,9 @@ impl Client {
     pub(super) fn missing_right(&self, command: &str) -> String {
         match self.identity.is_anonymous() {
             true => NO_AUTH.to_owned(),
-            false => format!("NOPERM this user has no permissions to run the '{command}' command"),
+            false => {
+                format!("{} this user has no permissions to run the '{command}' command", Outcome::Forbidden.word())
+            }
         }
     }
 
@@ -341,4 +344,21 @@ fn info(arguments: Arguments<'_>, resp: &Resp) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_redis_begin_with_those_of_the_outcomes() {
+        for (words, outcome) in [
+            (NO_AUTH, Outcome::Unauthenticated),
+            (HELLO_FIRST, Outcome::Unauthenticated),
+            (WRONG_PASSWORD, Outcome::WrongCredential),
+            (TOO_MANY_FAILURES, Outcome::TooManyFailures),
+        ] {
+            assert_eq!(words.split(' ').next(), Some(outcome.word()));
+        }
+    }
 }

@@ -20,9 +20,8 @@ use tidegate_config::MAX_UNIT_LENGTH;
 use super::frame::Arguments;
 use super::reply::Replies;
 use super::throttle::parse_integer;
-use crate::ask::budget::reason;
 use crate::ask::call::{Call, MAX_AMOUNTS, MAX_TTL_MS};
-use crate::run::causes::for_clients;
+use crate::ask::outcome::Outcome;
 use crate::wire::json::MAX_TEXT;
 
 /// The most attributes of one request.
@@ -281,6 +280,6 @@ pub fn write_decision(decision: &Decision, replies: &mut Replies) {
 /// Writes why there is no decision. The first word tells a client what to do:
 /// nothing else will help, or try again.
 pub fn write_failure(error: &CheckError, replies: &mut Replies) {
-    let code = reason(error).replace('-', "").to_uppercase();
-    replies.error(&format!("{code} {}", for_clients(error)));
+    let outcome = Outcome::from(error);
+    replies.error(&format!("{} {}", outcome.word(), outcome.words(error)));
 }

@@ -14,7 +14,7 @@ use super::request::{ParsedRequest, shown, write_decision, write_failure};
 use super::throttle::{Dialect, Throttle, ThrottleError};
 use super::throttles::{Taken, Throttles};
 use super::transaction::Transaction;
-use crate::access::audit::{Action, Entry, Outcome};
+use crate::access::audit::{Action, AuditOutcome, Entry};
 use crate::ask::call::Call;
 use crate::ask::inline::Inline;
 use crate::run::admission::TURN;
@@ -241,7 +241,7 @@ impl Responder {
             Call::Reserve | Call::Settle | Call::Renew | Call::Release => return,
         };
         let (link, identity) = self.client.who();
-        let (peer, identity, outcome) = (Some(link.peer), identity.name(), Outcome::of(is_done));
+        let (peer, identity, outcome) = (Some(link.peer), identity.name(), AuditOutcome::of(is_done));
         self.resp.app.guards.audit.record(Entry { peer, identity, action, outcome, policy: None, reason: None });
     }
 

@@ -11,11 +11,11 @@ use crate::ask::inline::INLINE_RULE;
 use crate::tell::refused::Refusal;
 use crate::tell::trace::Decided;
 use crate::wire::app::App;
-use crate::wire::grpc::outcome::{Line, Outcome, shown};
+use crate::wire::grpc::outcome::{EnvoyOutcome, Line, shown};
 use crate::wire::grpc::problem::Problem;
 
 /// What a request comes to, if a file is about its domain.
-pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Option<Outcome>, Problem> {
+pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Option<EnvoyOutcome>, Problem> {
     let descriptors: Vec<Descriptor<'_>> = asked
         .iter()
         .map(|asked| {
@@ -39,7 +39,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
     if app.records.metrics.tracer.is_on() {
         trace(app, domain, asked, &answer);
     }
-    Ok(Some(Outcome { allowed: answer.allowed, lines: answer.statuses.into_iter().map(line).collect() }))
+    Ok(Some(EnvoyOutcome { allowed: answer.allowed, lines: answer.statuses.into_iter().map(line).collect() }))
 }
 
 /// A limit that a descriptor brings shares the counter of the file's limit, and so its store: within a budget.

@@ -17,10 +17,10 @@ use tidegate_config::envoy::{Hits, Unit};
 use super::{Asked, request_of};
 use crate::ask::inline::{INLINE_RULE, Inline};
 use crate::wire::app::App;
-use crate::wire::grpc::outcome::{Line, Outcome, Shown, shown};
+use crate::wire::grpc::outcome::{EnvoyOutcome, Line, Shown, shown};
 use crate::wire::grpc::problem::Problem;
 
-pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<Outcome, Problem> {
+pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<EnvoyOutcome, Problem> {
     let items: Vec<DescriptorRequest<'_>> =
         asked.iter().map(|asked| DescriptorRequest::new(app, domain, asked)).collect::<Result<_, _>>()?;
     let groups = groups(&items);
@@ -31,7 +31,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
     }
     let allowed = all_pass(&says, &items);
     let lines = says.iter().zip(&items).map(|(say, item)| say.line(app, item)).collect();
-    Ok(Outcome { allowed, lines })
+    Ok(EnvoyOutcome { allowed, lines })
 }
 
 fn all_pass(says: &[Say], items: &[DescriptorRequest<'_>]) -> bool {

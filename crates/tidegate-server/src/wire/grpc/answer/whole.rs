@@ -9,7 +9,7 @@ use super::by_policy::line_of;
 use super::{MAX_DESCRIPTORS, Purpose, key};
 use crate::wire::app::App;
 use crate::wire::grpc::messages::{RateLimitDescriptor, RateLimitRequest};
-use crate::wire::grpc::outcome::{Line, Outcome};
+use crate::wire::grpc::outcome::{EnvoyOutcome, Line};
 use crate::wire::grpc::problem::Problem;
 
 /// The entries of all descriptors, under the names that limits have for them.
@@ -56,7 +56,7 @@ impl<'r> Whole<'r> {
     }
 }
 
-pub(super) async fn decide(app: &App, request: &RateLimitRequest, purpose: Purpose) -> Result<Outcome, Problem> {
+pub(super) async fn decide(app: &App, request: &RateLimitRequest, purpose: Purpose) -> Result<EnvoyOutcome, Problem> {
     let whole = Whole::new(&request.domain, &request.descriptors)?;
     let hits = u64::from(request.hits_addend.max(1));
     let (verb, cost) = match purpose {
@@ -68,7 +68,7 @@ pub(super) async fn decide(app: &App, request: &RateLimitRequest, purpose: Purpo
         Some(decision) => line_of(&decision, decision.is_allowed() || purpose == Purpose::Report, None),
         None => Line::default(),
     };
-    Ok(Outcome { allowed: line.allowed, lines: vec![line] })
+    Ok(EnvoyOutcome { allowed: line.allowed, lines: vec![line] })
 }
 
 /// The decision on a request; none if it could never pass, which is a refusal.
