@@ -9,6 +9,7 @@ pub(crate) mod inline_store;
 pub(crate) mod opening;
 pub(crate) mod outcome;
 pub(crate) mod policy;
+pub(crate) mod request;
 pub(crate) mod request_document;
 pub(crate) mod snapshot;
 pub(crate) mod store;

@@ -49,6 +49,7 @@ pub use ask::call::Call;
 pub use ask::engine::Engine;
 pub use ask::inline::{INLINE_RULE, Inline, InlineError};
 pub use ask::opening::OpenError;
+pub use ask::request::{Ask, AskError};
 pub use ask::snapshot::StatesError;
 pub use ask::store::{AnyStore, Health};
 pub use cli::run;

@@ -7,3 +7,6 @@ pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod json;
 pub mod resp;
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,6 @@
 use tidegate::kernel::Verb;
 use tidegate::{Amounts, Request};
 
-/// The most amounts of one request.
-pub(crate) const MAX_AMOUNTS: usize = 16;
 /// The longest that an id can be remembered, in milliseconds: a day.
 pub(crate) const MAX_TTL_MS: u64 = 24 * 60 * 60 * 1_000;
 

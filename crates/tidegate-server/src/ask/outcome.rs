@@ -63,14 +63,14 @@ struct Row {
 /// Who hears of an outcome beside the caller, and what the caller may see of its causes.
 #[derive(Clone, Copy)]
 struct Notes {
-    counted: Counted,
+    counted: CountedBy,
     is_audited: bool,
     details: Audience,
 }
 
 /// The metric that counts an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counted {
+pub(crate) enum CountedBy {
     Decisions,
     Errors,
     AuthenticationFailures,
@@ -85,11 +85,11 @@ enum Audience {
     Operator,
 }
 
-const DECISION: Notes = Notes { counted: Counted::Decisions, is_audited: false, details: Audience::Caller };
-const ERROR: Notes = Notes { counted: Counted::Errors, ..DECISION };
+const DECISION: Notes = Notes { counted: CountedBy::Decisions, is_audited: false, details: Audience::Caller };
+const ERROR: Notes = Notes { counted: CountedBy::Errors, ..DECISION };
 const STORE_ERROR: Notes = Notes { details: Audience::Operator, ..ERROR };
-const OTHER: Notes = Notes { counted: Counted::Elsewhere, ..DECISION };
-const GUESS: Notes = Notes { counted: Counted::AuthenticationFailures, ..DECISION };
+const OTHER: Notes = Notes { counted: CountedBy::Elsewhere, ..DECISION };
+const GUESS: Notes = Notes { counted: CountedBy::AuthenticationFailures, ..DECISION };
 const AUDITED_GUESS: Notes = Notes { is_audited: true, ..GUESS };
 
 /// In the order of [`Outcome`]: outcome, name, HTTP, gRPC, RESP, notes.
@@ -161,7 +161,7 @@ impl Outcome {
         self.row().word.unwrap_or("ERR")
     }
 
-    pub(crate) fn counted(self) -> Counted {
+    pub(crate) fn counted(self) -> CountedBy {
         self.row().notes.counted
     }
 
@@ -283,7 +283,7 @@ mod tests {
     fn the_book_has_the_outcomes_of_the_table() {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/reference/http.md");
         let page = fs::read_to_string(page).unwrap();
-        for row in TABLE.iter().filter(|row| matches!(row.notes.counted, Counted::Decisions | Counted::Errors)) {
+        for row in TABLE.iter().filter(|row| matches!(row.notes.counted, CountedBy::Decisions | CountedBy::Errors)) {
             let told = format!("| {} `{}`", row.status, row.name);
             let Some(line) = page.lines().find(|line| line.contains(&told)) else {
                 assert_eq!(row.outcome, Outcome::Admitted, "no line has {told}");

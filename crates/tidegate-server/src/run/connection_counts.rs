@@ -12,15 +12,15 @@ pub(super) const HANDSHAKE: &str = "handshake";
 /// Why connections are turned away: no place in the pool, or none for the address, or too many handshakes.
 const TURNED_AWAY: [&str; 3] = ["full", "address", HANDSHAKE];
 
-type ByProtocol = [(&'static str, &'static str); 1];
-type ByProtocolAndReason = [(&'static str, &'static str); 2];
+type ProtocolLabel = [(&'static str, &'static str); 1];
+type ReasonLabels = [(&'static str, &'static str); 2];
 
 /// Numbers that a registry shows. Clones count the same.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionCounts {
-    pub(crate) accepted: Family<ByProtocol, Counter>,
-    pub(crate) open: Family<ByProtocol, Gauge>,
-    pub(crate) refused: Family<ByProtocolAndReason, Counter>,
+    pub(crate) accepted: Family<ProtocolLabel, Counter>,
+    pub(crate) open: Family<ProtocolLabel, Gauge>,
+    pub(crate) refused: Family<ReasonLabels, Counter>,
 }
 
 /// A connection that is counted as open until this is dropped.
@@ -63,10 +63,10 @@ impl ConnectionCounts {
     }
 }
 
-fn of(protocol: Protocol) -> ByProtocol {
+fn of(protocol: Protocol) -> ProtocolLabel {
     [("protocol", protocol.as_str())]
 }
 
-fn with_reason(protocol: Protocol, reason: &'static str) -> ByProtocolAndReason {
+fn with_reason(protocol: Protocol, reason: &'static str) -> ReasonLabels {
     [("protocol", protocol.as_str()), ("reason", reason)]
 }

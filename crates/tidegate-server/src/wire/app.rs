@@ -14,7 +14,7 @@ use crate::access::guards::Guards;
 use crate::access::{Caller, Denied, Identity};
 use crate::ask::engine::Engine;
 use crate::ask::inline::Inline;
-use crate::ask::outcome::{Counted, Outcome};
+use crate::ask::outcome::{CountedBy, Outcome};
 use crate::ask::policy::{Change, PolicyError};
 use crate::settings::Settings;
 use crate::settings::rights::Right;
@@ -125,7 +125,7 @@ impl App {
     fn note(&self, denied: Denied, caller: &Caller<'_>) -> Denied {
         let denied = self.guards.access.hold_against(denied, caller.link);
         let outcome = Outcome::from(&denied);
-        if outcome.counted() == Counted::AuthenticationFailures {
+        if outcome.counted() == CountedBy::AuthenticationFailures {
             self.records.metrics.authentication_failed(caller.protocol);
         }
         if outcome.is_audited() {

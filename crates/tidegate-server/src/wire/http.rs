@@ -30,7 +30,7 @@ use http::{Request, Response, StatusCode};
 use tokio::io::AsyncWriteExt;
 use tracing::debug;
 
-use self::ask::Ask;
+use self::ask::Task;
 pub(crate) use self::connection::serve_connection;
 use self::counted::Static;
 pub(crate) use self::example::example;
@@ -86,20 +86,20 @@ async fn serve_all(mut stream: Stream, app: Arc<App>, router: Router) {
 /// All that is served over HTTP, with the routes of others beside its own.
 pub(crate) fn router(app: Arc<App>, beside: Router<Arc<App>>) -> Router {
     let checks = Router::new()
-        .route(CHECK, asks(Ask::Call(Call::Check)))
-        .route("/v1/peek", asks(Ask::Call(Call::Peek)))
-        .route("/v1/report", asks(Ask::Call(Call::Report)))
-        .route("/v1/reserve", asks(Ask::Call(Call::Reserve)))
-        .route("/v1/settle", asks(Ask::Call(Call::Settle)))
-        .route("/v1/renew", asks(Ask::Call(Call::Renew)))
-        .route("/v1/release", asks(Ask::Call(Call::Release)))
-        .route("/v1/acquire", asks(Ask::Acquire));
+        .route(CHECK, asks(Task::Call(Call::Check)))
+        .route("/v1/peek", asks(Task::Call(Call::Peek)))
+        .route("/v1/report", asks(Task::Call(Call::Report)))
+        .route("/v1/reserve", asks(Task::Call(Call::Reserve)))
+        .route("/v1/settle", asks(Task::Call(Call::Settle)))
+        .route("/v1/renew", asks(Task::Call(Call::Renew)))
+        .route("/v1/release", asks(Task::Call(Call::Release)))
+        .route("/v1/acquire", asks(Task::Acquire));
     let forward = |State(app): State<Arc<App>>, request| forward::forward(app, request);
     let forwards = Router::new().route(FORWARD_AUTH, any(forward));
-    let refunds = Router::new().route("/v1/refund", asks(Ask::Call(Call::Refund)));
-    let resets = Router::new().route("/v1/reset", asks(Ask::Call(Call::Reset)));
+    let refunds = Router::new().route("/v1/refund", asks(Task::Call(Call::Refund)));
+    let resets = Router::new().route("/v1/reset", asks(Task::Call(Call::Reset)));
     let manages = Router::new()
-        .route("/v1/explain", asks(Ask::Explain))
+        .route("/v1/explain", asks(Task::Explain))
         .merge(guard::audited(refunds, &app, Action::Refund))
         .merge(guard::audited(resets, &app, Action::Reset));
     let metrics = Router::new().route("/metrics", reads(get(metrics)));
@@ -122,8 +122,8 @@ async fn openapi() -> impl IntoResponse {
 }
 
 /// A path that requests are posted to.
-fn asks(ask: Ask) -> MethodRouter<Arc<App>> {
-    let answer = move |State(app): State<Arc<App>>, request| ask::ask(app, ask, request);
+fn asks(task: Task) -> MethodRouter<Arc<App>> {
+    let answer = move |State(app): State<Arc<App>>, request| ask::ask(app, task, request);
     post(answer).fallback(|request: Request<Body>| async move { wrong_method(&request, "POST") })
 }
 

@@ -14,13 +14,6 @@ use serde_json::error::Category;
 use serde_path_to_error::Track;
 use tidegate::Micros;
 
-/// The longest key, name or value of a request, in bytes.
-pub(crate) const MAX_TEXT: usize = 4096;
-
-/// The largest number that every reader of JSON takes for what it is; limits
-/// end far below.
-pub(crate) const MAX_WHOLE: u64 = (1 << 53) - 1;
-
 /// A time as JSON has it: in whole microseconds.
 pub(crate) fn micros(time: Duration) -> u64 {
     Micros::from_duration(time).get()

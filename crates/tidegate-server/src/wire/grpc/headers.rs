@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::messages::{HeaderValue, RateLimitResponse};
 use tidegate_tower::fields::{MAX_INTEGER, quoted, seconds};
 
-use super::outcome::{EnvoyOutcome, Line, Shown};
+use super::outcome::{EnvoyOutcome, Line, ShownLimit};
 use crate::ask::outcome::Outcome;
 use crate::settings::{HeaderNames, HeaderStyle, Settings};
 
@@ -56,7 +56,7 @@ pub(super) fn add(settings: &Settings, outcome: &EnvoyOutcome, response: &mut Ra
 
 /// The descriptor that says most: the one with the longest wait if refused,
 /// else the one with the least left.
-fn binding(outcome: &EnvoyOutcome) -> Option<(&Line, &Shown)> {
+fn binding(outcome: &EnvoyOutcome) -> Option<(&Line, &ShownLimit)> {
     let limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
     if outcome.allowed {
         return limited.min_by_key(|(line, _)| line.remaining);
@@ -67,20 +67,20 @@ fn binding(outcome: &EnvoyOutcome) -> Option<(&Line, &Shown)> {
 }
 
 /// The same in the reference service: the last that is over and no quota, else the first with the least left.
-fn binding_there(outcome: &EnvoyOutcome) -> Option<(&Line, &Shown)> {
+fn binding_there(outcome: &EnvoyOutcome) -> Option<(&Line, &ShownLimit)> {
     let limited = outcome.lines.iter().filter_map(|line| Some((line, line.limit.as_ref()?)));
     let over = limited.clone().rfind(|(line, _)| !line.allowed && !line.quota);
     over.or_else(|| limited.min_by_key(|(line, _)| line.remaining))
 }
 
-fn limits(outcome: &EnvoyOutcome) -> impl Iterator<Item = &Shown> {
+fn limits(outcome: &EnvoyOutcome) -> impl Iterator<Item = &ShownLimit> {
     outcome.lines.iter().filter_map(|line| line.limit.as_ref())
 }
 
 /// The body of a refusal (RFC 9457).
 fn problem(outcome: &EnvoyOutcome) -> Vec<u8> {
     let refusing = outcome.lines.iter().filter(|line| !line.allowed);
-    let violated: Vec<&str> = refusing.filter_map(|line| line.limit.as_ref()).map(Shown::name).collect();
+    let violated: Vec<&str> = refusing.filter_map(|line| line.limit.as_ref()).map(ShownLimit::name).collect();
     let problem = serde_json::json!({
         "type": Outcome::Refused.problem_type(),
         "title": Outcome::Refused.title(),
@@ -94,6 +94,6 @@ fn number(number: u64) -> u64 {
     number.min(MAX_INTEGER)
 }
 
-fn window(limit: &Shown) -> String {
+fn window(limit: &ShownLimit) -> String {
     limit.period.map(|period| format!(";w={}", seconds(period).max(1))).unwrap_or_default()
 }

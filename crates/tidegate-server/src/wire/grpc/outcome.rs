@@ -32,7 +32,7 @@ pub(super) struct Line {
     /// Whether it refuses only together with all others of this kind.
     pub(super) quota: bool,
     /// The limit, if there is one.
-    pub(super) limit: Option<Shown>,
+    pub(super) limit: Option<ShownLimit>,
     pub(super) remaining: u64,
     /// How long a refused request has to wait, if waiting helps.
     pub(super) retry_after: Option<Duration>,
@@ -42,7 +42,7 @@ pub(super) struct Line {
 }
 
 /// A limit as clients are told of it.
-pub(super) struct Shown {
+pub(super) struct ShownLimit {
     pub(super) rule: Option<Name>,
     /// What the file calls it.
     pub(super) name: Option<Arc<str>>,
@@ -51,7 +51,7 @@ pub(super) struct Shown {
     pub(super) period: Option<Duration>,
 }
 
-impl Shown {
+impl ShownLimit {
     /// What to call it.
     pub(super) fn name(&self) -> &str {
         self.name.as_deref().or(self.rule.as_ref().map(Name::as_str)).unwrap_or_default()
@@ -105,11 +105,16 @@ fn wire_unit(period: Duration) -> WireUnit {
 }
 
 /// A setting as clients are told of it, if it is a limit.
-pub(super) fn shown(setting: Setting, unit: Option<Unit>, rule: Option<Name>, name: Option<Arc<str>>) -> Option<Shown> {
+pub(super) fn shown(
+    setting: Setting,
+    unit: Option<Unit>,
+    rule: Option<Name>,
+    name: Option<Arc<str>>,
+) -> Option<ShownLimit> {
     let capacity = match setting {
         Setting::Limit(limit) => limit.capacity(),
         Setting::Blocked => 0,
         Setting::Unlimited => return None,
     };
-    Some(Shown { rule, name, capacity, period: unit.map(Unit::period) })
+    Some(ShownLimit { rule, name, capacity, period: unit.map(Unit::period) })
 }

@@ -14,7 +14,7 @@ use super::answer::{self, Item};
 use super::body::{self, ReadableBody};
 use super::problem::Problem;
 use super::reply::{Fields, Reply};
-use super::request::CheckRequests;
+use super::request::{self, OneOrBatch};
 use crate::access::audit::AuditOutcome;
 use crate::ask::call::Call;
 use crate::ask::store::AnyStore;
@@ -25,7 +25,7 @@ use crate::wire::app::App;
 
 /// What a path asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum Task {
     /// One decision of the store, or a batch of them.
     Call(Call),
     /// To wait until it may pass.
@@ -35,43 +35,39 @@ pub(crate) enum Ask {
 }
 
 /// Answers a request of `/v1`.
-pub(crate) async fn ask<B: ReadableBody>(app: Arc<App>, ask: Ask, request: Request<B>) -> Response<Body> {
+pub(crate) async fn ask<B: ReadableBody>(app: Arc<App>, task: Task, request: Request<B>) -> Response<Body> {
     let (began, peer) = (Instant::now(), Peer::of(request.extensions()));
     let answered = match body::read(request, &app).await {
         Err(problem) => Err(problem),
         // On the heap, so that a wait is not as large as the largest of them.
-        Ok(body) => match ask {
-            Ask::Call(call) => Box::pin(decide(&app, peer, call, &body)).await,
-            Ask::Acquire => Box::pin(acquire(&app, &body)).await,
-            Ask::Explain => Box::pin(explain(&app, &body)).await,
+        Ok(body) => match task {
+            Task::Call(call) => Box::pin(decide(&app, peer, call, &body)).await,
+            Task::Acquire => Box::pin(acquire(&app, &body)).await,
+            Task::Explain => Box::pin(explain(&app, &body)).await,
         },
     };
     // A wait says nothing of how fast the server is.
-    if ask != Ask::Acquire {
+    if task != Task::Acquire {
         app.records.metrics.answered(Protocol::Http, began.elapsed());
     }
     answered.unwrap_or_else(Reply::from).response()
 }
 
 pub(crate) async fn decide(app: &App, peer: Peer, call: Call, body: &[u8]) -> Result<Reply, Problem> {
-    match CheckRequests::parse(body, app)? {
-        CheckRequests::One(check) => {
-            check.without_timeout()?;
-            let inline = check.inline(app)?;
-            let (request, inline, mut fields) = (check.of(call)?, inline.as_deref(), Fields::new());
+    match request::read(call, body, app.settings.max_batch)? {
+        OneOrBatch::One(ask) => {
+            let inline = ask.inline(&app.engine)?;
+            let (inline, mut fields) = (inline.as_deref(), Fields::new());
             let tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
-            let decision = app.decide_with_limits(call.verb(), request, inline, tell).await?;
+            let decision = app.decide_with_limits(call.verb(), &ask, inline, tell).await?;
             Ok(answer::reply(call, &decision, fields))
         }
-        CheckRequests::Batch(checks) => {
-            let _admitted = app.guards.admission.enter(peer.address(), checks.len())?;
-            let mut asked = Vec::with_capacity(checks.len());
+        OneOrBatch::Batch(asks) => {
+            let _admitted = app.guards.admission.enter(peer.address(), asks.len())?;
             // All are understood before any is decided.
-            for check in &checks {
-                check.without_timeout()?;
-                asked.push((check.of(call)?, check.inline(app)?));
-            }
-            let answers = asked.iter().map(|(asked, inline)| app.decide(call.verb(), *asked, inline.as_deref()));
+            let inline = asks.iter().map(|ask| ask.inline(&app.engine)).collect::<Result<Vec<_>, _>>()?;
+            let asked = asks.iter().zip(&inline);
+            let answers = asked.map(|(ask, inline)| app.decide(call.verb(), ask, inline.as_deref()));
             let answers = match app.engine.store() {
                 // Side by side, so that a store that is far away is asked all at once.
                 AnyStore::Redis(_) | AnyStore::Bounded(_) => join_all(answers).await,
@@ -98,14 +94,13 @@ async fn in_turns<T>(answers: impl Iterator<Item = impl Future<Output = T>>) -> 
 }
 
 async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
-    let check = CheckRequests::one(body)?;
-    let timeout = check.timeout()?;
-    let inline = check.inline(app)?;
+    let (ask, timeout) = request::read_waiting(Call::Check, body)?;
+    let inline = ask.inline(&app.engine)?;
     let limiter = app.engine.limiter_for(inline.as_deref());
     let mut fields = Fields::new();
     let mut tell = |decision: &Decision, limits: &[Check<'_>]| fields = rate_limit_fields(decision, limits);
     let acquired = tokio::select! {
-        acquired = limiter.acquire_with_limits_async(&check, timeout, &mut tell) => acquired,
+        acquired = limiter.acquire_with_limits_async(&ask, timeout, &mut tell) => acquired,
         // Who waits has been charged nothing, and can wait elsewhere.
         () = app.guards.drain.closing() => return Err(Problem::Leaving),
     };
@@ -119,17 +114,16 @@ async fn acquire(app: &App, body: &[u8]) -> Result<Reply, Problem> {
                 return Err(problem);
             }
             // The last try: it says when to come back.
-            None => Box::pin(app.decide_with_limits(Call::Check.verb(), &check, inline.as_deref(), &mut tell)).await?,
+            None => Box::pin(app.decide_with_limits(Call::Check.verb(), &ask, inline.as_deref(), &mut tell)).await?,
         },
     };
     Ok(answer::reply(Call::Check, &decision, fields))
 }
 
 pub(crate) async fn explain(app: &App, body: &[u8]) -> Result<Reply, Problem> {
-    let check = CheckRequests::one(body)?;
-    check.without_timeout()?;
-    let inline = check.inline(app)?;
-    Ok(answer::explanation(&app.explain(&check, inline.as_deref()).await?))
+    let ask = request::read_one(Call::Check, body)?;
+    let inline = ask.inline(&app.engine)?;
+    Ok(answer::explanation(&app.explain(&ask, inline.as_deref()).await?))
 }
 
 #[cfg(test)]

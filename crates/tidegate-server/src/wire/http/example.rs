@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use tidegate::CheckError;
 
-use super::request::CheckRequest;
+use super::request::read_one;
+use crate::ask::call::Call;
 use crate::wire::app::App;
 
 /// For an attribute that is an address: of the networks for documentation.
@@ -27,7 +28,7 @@ pub(crate) async fn example(app: &App) -> String {
     // The policy says itself which of them it takes for addresses.
     for _ in 0..attributes.len() {
         let body = json!({ "attributes": attributes }).to_string();
-        let Ok(check) = CheckRequest::parse(body.as_bytes()) else { break };
+        let Ok(check) = read_one(Call::Check, body.as_bytes()) else { break };
         let Err(CheckError::NotAnAddress { attribute, .. }) = app.engine.limiter.peek_async(&check).await else {
             break;
         };

@@ -20,6 +20,7 @@ use crate::access::Denied;
 use crate::ask::inline::InlineError;
 use crate::ask::outcome::Outcome;
 use crate::ask::policy::PolicyError;
+use crate::ask::request::AskError;
 use crate::run::admission::Shed;
 use crate::run::buffered::OverBudget;
 use crate::wire::json::JsonError;
@@ -43,27 +44,12 @@ pub(crate) enum Problem {
     BrokenOff,
     #[error(transparent)]
     Json(#[from] JsonError),
+    #[error(transparent)]
+    Ask(#[from] AskError),
     #[error("this path takes one request, not a batch")]
     NoBatch,
     #[error("{what} has {found} bytes: send at most {bound}")]
     TextTooLong { what: &'static str, found: usize, bound: usize },
-    #[error("the request has {found} attributes: send at most {bound}")]
-    TooManyAttributes { bound: usize, found: usize },
-    #[error("the request has {found} amounts: send at most {bound}")]
-    TooManyAmounts { bound: usize, found: usize },
-    #[error("id is missing: send the id of the reservation, a text of your choice that no other request has")]
-    NoId,
-    #[error("ttl_ms is how long the id is remembered: send \"id\" beside it, or leave it out")]
-    TtlWithoutId,
-    #[error(
-        "a limit that comes with the request replaces the policy and goes by the key alone: send \"key\" beside \"limit\", \
-         and neither \"attributes\" nor \"rule\""
-    )]
-    InlineByKeyOnly,
-    #[error(
-        "the request has neither a key nor attributes: send \"attributes\", such as {{\"user\": \"alice\"}}, or \"key\""
-    )]
-    NoKey,
     #[error("the request has no {attribute}, which the query names in key: have the proxy send it")]
     NoKeyAttribute { attribute: String },
     #[error(
@@ -77,8 +63,6 @@ pub(crate) enum Problem {
     QueryOfClient,
     #[error(transparent)]
     Terms(#[from] TermsError),
-    #[error("key is empty: send the key that the request counts against, or leave it out")]
-    EmptyKey,
     #[error("timeout_ms is how long to wait, and only /v1/acquire waits: leave it out")]
     TimeoutWithoutWait,
     #[error("timeout_ms is missing: send how long to wait at most, from 0 to {bound} milliseconds")]
@@ -171,15 +155,9 @@ impl Problem {
             | Problem::Hosts { .. }
             | Problem::BrokenOff
             | Problem::Json(_)
+            | Problem::Ask(_)
             | Problem::NoBatch
             | Problem::TextTooLong { .. }
-            | Problem::TooManyAttributes { .. }
-            | Problem::TooManyAmounts { .. }
-            | Problem::NoId
-            | Problem::TtlWithoutId
-            | Problem::InlineByKeyOnly
-            | Problem::NoKey
-            | Problem::EmptyKey
             | Problem::Ambiguous { .. }
             | Problem::QueryOfClient
             | Problem::Terms(_)

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use crate::ask::attributes::Attribute;
-use crate::wire::json::MAX_WHOLE;
+use crate::ask::request::MAX_COST;
 
 /// The most attributes of a key.
 const MAX_KEY_ATTRIBUTES: usize = 8;
@@ -27,7 +27,7 @@ pub(crate) enum TermsError {
     Unknown { name: String },
     #[error("the query has {name} more than once: write it once")]
     Repeated { name: &'static str },
-    #[error("cost is {found:?}: write a whole number up to {MAX_WHOLE}")]
+    #[error("cost is {found:?}: write a whole number up to {MAX_COST}")]
     Cost { found: String },
     #[error("key has {found:?}: write ip, method, scheme, host, path or header.NAME, with commas between several")]
     Key { found: String },
@@ -63,7 +63,7 @@ fn once<T>(parameter: &mut Option<T>, name: &'static str, value: T) -> Result<()
 
 fn read_cost(text: &str) -> Result<u64, TermsError> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    let cost = text.parse().ok().filter(|cost| is_plain && *cost <= MAX_WHOLE);
+    let cost = text.parse().ok().filter(|cost| is_plain && *cost <= MAX_COST);
     cost.ok_or_else(|| TermsError::Cost { found: text.into() })
 }
 

@@ -3,20 +3,19 @@
 
 use std::sync::Arc;
 
-use tidegate::Request;
-
 use super::Resp;
 use super::client::Client;
 use super::command::{Command, Kind, Step, Talk};
 use super::frame::{Arguments, Parser, ProtocolError};
 use super::reply::Replies;
-use super::request::{ParsedRequest, shown, write_decision, write_failure};
+use super::request::{self, shown, write_decision, write_failure};
 use super::throttle::{Dialect, Throttle, ThrottleError};
 use super::throttles::{Taken, Throttles};
 use super::transaction::Transaction;
 use crate::access::audit::{Action, AuditOutcome, Entry};
 use crate::ask::call::Call;
 use crate::ask::inline::Inline;
+use crate::ask::request::Ask;
 use crate::run::admission::TURN;
 use crate::run::buffered::FREE;
 use crate::run::peer::Link;
@@ -207,7 +206,7 @@ impl Responder {
         let replies = &mut self.replies;
         let app = &self.resp.app;
         let decided = match read(call, arguments, app) {
-            Ok((request, inline)) => app.decide(call.verb(), request, inline.as_deref()).await,
+            Ok((ask, inline)) => app.decide(call.verb(), &ask, inline.as_deref()).await,
             Err(words) => {
                 replies.error(&words);
                 return false;
@@ -224,7 +223,7 @@ impl Responder {
         let replies = &mut self.replies;
         let app = &self.resp.app;
         match read(Call::Peek, arguments, app) {
-            Ok((request, inline)) => match app.explain(request, inline.as_deref()).await {
+            Ok((ask, inline)) => match app.explain(&ask, inline.as_deref()).await {
                 Ok(explained) => replies.verbatim(&explained.to_string()),
                 Err(error) => write_failure(&error, replies),
             },
@@ -377,10 +376,10 @@ fn unknown(arguments: Arguments<'_>) -> String {
 }
 
 /// The request of a command, and the limit that it brings.
-fn read<'a>(call: Call, arguments: Arguments<'a>, app: &App) -> Result<(Request<'a>, Option<Arc<Inline>>), String> {
-    let ParsedRequest { request, limit } = ParsedRequest::parse(call, arguments).map_err(|error| error.to_string())?;
-    let inline = limit.map(|limit| app.engine.inline(limit)).transpose().map_err(|error| format!("ERR {error}"))?;
-    Ok((request, inline))
+fn read<'a>(call: Call, arguments: Arguments<'a>, app: &App) -> Result<(Ask<'a>, Option<Arc<Inline>>), String> {
+    let ask = request::parse(call, arguments).map_err(|error| error.to_string())?;
+    let inline = ask.inline(&app.engine).map_err(|error| format!("ERR {error}"))?;
+    Ok((ask, inline))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tidegate::{ConfigError, Decision, Limit, Micros};
 use super::frame::{Arguments, Span};
 use super::reply::Replies;
 use crate::ask::inline::InlineError;
-use crate::wire::json::MAX_TEXT;
+use crate::ask::request::MAX_TEXT;
 
 /// Whose command it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

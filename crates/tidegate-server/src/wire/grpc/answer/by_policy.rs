@@ -17,7 +17,7 @@ use tidegate_config::envoy::{Hits, Unit};
 use super::{Asked, request_of};
 use crate::ask::inline::{INLINE_RULE, Inline};
 use crate::wire::app::App;
-use crate::wire::grpc::outcome::{EnvoyOutcome, Line, Shown, shown};
+use crate::wire::grpc::outcome::{EnvoyOutcome, Line, ShownLimit, shown};
 use crate::wire::grpc::problem::Problem;
 
 pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Result<EnvoyOutcome, Problem> {
@@ -26,7 +26,7 @@ pub(super) async fn decide(app: &App, domain: &str, asked: &[Asked<'_>]) -> Resu
     let groups = groups(&items);
     let mut says: Vec<Say> = items.iter().map(|item| Say::Extreme(item.extreme())).collect();
     match &groups[..] {
-        [group] if group.places.len() == items.len() => group.ask(app, Ask::All, &items, &mut says).await?,
+        [group] if group.places.len() == items.len() => group.ask(app, Pass::All, &items, &mut says).await?,
         groups => one_after_the_other(app, groups, &items, &mut says).await?,
     }
     let allowed = all_pass(&says, &items);
@@ -46,18 +46,18 @@ async fn one_after_the_other(
     says: &mut [Say],
 ) -> Result<(), Problem> {
     for group in groups {
-        group.ask(app, Ask::Peek, items, says).await?;
+        group.ask(app, Pass::Peek, items, says).await?;
     }
     let mut charged = Vec::with_capacity(groups.len());
     for group in groups {
         if !all_pass(says, items) {
             break;
         }
-        let answered = group.ask(app, Ask::Charge, items, says).await;
+        let answered = group.ask(app, Pass::Charge, items, says).await;
         if answered.is_err() || !all_pass(says, items) {
             for group in charged {
                 // If it cannot be given back, it was charged in vain: against the caller.
-                let _ = Group::ask(group, app, Ask::GiveBack, items, says).await;
+                let _ = Group::ask(group, app, Pass::GiveBack, items, says).await;
             }
             return answered;
         }
@@ -67,7 +67,7 @@ async fn one_after_the_other(
         let only_refunds = items.iter().all(|item| item.hits.is_final());
         for group in groups {
             let is_degraded = group.places.iter().any(|place| says[*place].is_degraded());
-            match group.ask(app, Ask::Refund, items, says).await {
+            match group.ask(app, Pass::Refund, items, says).await {
                 // A refund has no fallback, and the charges have theirs.
                 Err(_) if is_degraded && !only_refunds => {}
                 answered => answered?,
@@ -101,7 +101,7 @@ fn groups<'l>(items: &'l [DescriptorRequest<'_>]) -> Vec<Group<'l>> {
 
 /// What the descriptors of a group are asked.
 #[derive(Clone, Copy)]
-enum Ask {
+enum Pass {
     /// All that they ask for.
     All,
     /// What would come of it.
@@ -114,24 +114,30 @@ enum Ask {
     GiveBack,
 }
 
-impl Ask {
+impl Pass {
     fn of(self, hits: Hits) -> Option<(Verb, u64)> {
         let (verb, cost) = hits.asks();
         match self {
-            Ask::All => Some((verb, cost)),
+            Pass::All => Some((verb, cost)),
             // A report or a refund is never refused.
-            Ask::Peek => Some((Verb::Peek, if hits.is_final() { 0 } else { cost })),
-            Ask::Charge => (verb == Verb::Charge).then_some((verb, cost)),
-            Ask::Refund => hits.is_final().then_some((verb, cost)),
-            Ask::GiveBack => (verb == Verb::Charge).then_some((Verb::Refund, cost)),
+            Pass::Peek => Some((Verb::Peek, if hits.is_final() { 0 } else { cost })),
+            Pass::Charge => (verb == Verb::Charge).then_some((verb, cost)),
+            Pass::Refund => hits.is_final().then_some((verb, cost)),
+            Pass::GiveBack => (verb == Verb::Charge).then_some((Verb::Refund, cost)),
         }
     }
 }
 
 impl Group<'_> {
-    async fn ask(&self, app: &App, ask: Ask, items: &[DescriptorRequest<'_>], says: &mut [Say]) -> Result<(), Problem> {
+    async fn ask(
+        &self,
+        app: &App,
+        ask: Pass,
+        items: &[DescriptorRequest<'_>],
+        says: &mut [Say],
+    ) -> Result<(), Problem> {
         // A fallback has charged nothing in the store.
-        let is_asked = |place: &usize| !matches!(ask, Ask::GiveBack) || !says[*place].is_degraded();
+        let is_asked = |place: &usize| !matches!(ask, Pass::GiveBack) || !says[*place].is_degraded();
         let asked = self.places.iter().copied().filter(is_asked);
         let asked = asked.filter_map(|place| Some((place, ask.of(items[place].hits)?)));
         let (places, requests): (Vec<usize>, Vec<(Verb, Request<'_>)>) =
@@ -227,7 +233,7 @@ impl Say {
             Say::Decided(decision) => line_of(decision, allowed, period),
             Say::Never { capacity } => Line {
                 allowed,
-                limit: Some(Shown { rule: None, name: None, capacity: *capacity, period }),
+                limit: Some(ShownLimit { rule: None, name: None, capacity: *capacity, period }),
                 reset_after: rest,
                 ..Line::default()
             },
@@ -248,7 +254,7 @@ pub(super) fn line_of(decision: &Decision, allowed: bool, period: Option<Duratio
     Line {
         allowed,
         quota: false,
-        limit: Some(Shown {
+        limit: Some(ShownLimit {
             rule: Some(decision.rule().clone()),
             name: Some(decision.rule().as_str().into()),
             capacity,

@@ -15,9 +15,9 @@ use tidegate_tower::ClientIp;
 
 use crate::access::without_port;
 use crate::ask::attributes::{Attribute, Source};
+use crate::ask::request::MAX_TEXT;
 use crate::run::peer::Peer;
 use crate::wire::http::problem::Problem;
-use crate::wire::json::MAX_TEXT;
 
 /// A head, and the connection that it came by.
 #[derive(Debug)]
