@@ -37,6 +37,12 @@ impl Random {
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         &options[(mixed ^ (mixed >> 31)) as usize % options.len()]
     }
+
+    /// One of the usual options, but now and then one of the others.
+    fn mostly<'o, T>(&mut self, usual: &'o [T], unusual: &'o [T]) -> &'o T {
+        let is_usual = *self.one_of(&[true, true, true, true, true, true, true, false]);
+        self.one_of(if is_usual { usual } else { unusual })
+    }
 }
 
 /// A request as both wires have it.
@@ -50,35 +56,39 @@ impl Written {
     fn random(random: &mut Random) -> Written {
         let (long, mut written) =
             ("l".repeat(4_097), Written { command: vec!["command".into()], ..Written::default() });
-        let texts = ["alice", "bob", "", &long];
-        for (field, option, values) in [
-            ("key", "KEY", &[None, None, Some(texts[0]), Some(texts[1]), Some(texts[2]), Some(texts[3])][..]),
-            ("limit", "LIMIT", &[None, None, None, None, Some("10/min"), Some("often"), Some("9000000/s")]),
-            ("rule", "RULE", &[None, None, None, None, Some("everyone"), Some("none")]),
-            ("id", "ID", &[None, Some("x"), Some("y"), Some(texts[3])]),
+        let long = Some(long.as_str());
+        for (field, option, usual, unusual) in [
+            ("key", "KEY", &[None, None, Some("alice")][..], &[Some(""), long][..]),
+            ("limit", "LIMIT", &[None], &[Some("10/min"), Some("often"), Some("9000000/s")]),
+            ("rule", "RULE", &[None], &[Some("everyone"), Some("none")]),
+            ("id", "ID", &[None, Some("x"), Some("y")], &[long]),
         ] {
-            if let Some(value) = random.one_of(values) {
+            if let Some(value) = *random.mostly(usual, unusual) {
                 written.json.push(format!("{field:?}: {value:?}"));
-                written.command.extend([option.to_owned(), (*value).to_owned()]);
+                written.command.extend([option.to_owned(), value.to_owned()]);
             }
         }
-        let edge = [0, 1, 2, 15, (1 << 53) - 1, 1 << 53, i64::MAX as u64];
-        let ttl = [0, 1, 60_000, 86_400_000, 86_400_001];
-        for (field, option, values) in [("cost", "COST", &edge[..]), ("ttl_ms", "TTL", &ttl)] {
-            if *random.one_of(&[true, false, false]) {
-                let value = random.one_of(values);
+        const EDGES: [u64; 4] = [0, (1 << 53) - 1, 1 << 53, i64::MAX as u64];
+        for (field, option, usual, unusual) in [
+            ("cost", "COST", &[None, Some(1), Some(2), Some(15)][..], &EDGES.map(Some)[..]),
+            ("ttl_ms", "TTL", &[None], &[Some(0), Some(1), Some(86_400_000), Some(86_400_001)]),
+        ] {
+            if let Some(value) = *random.mostly(usual, unusual) {
                 written.json.push(format!("{field:?}: {value}"));
                 written.command.extend([option.to_owned(), value.to_string()]);
             }
         }
-        written.members("attributes", "ATTRIBUTE", random, &[0, 0, 1, 1, 2, 3, 64, 65], &|random, place| {
-            let name =
-                if place < 3 { (*random.one_of(&["user", "path", "tier"])).to_owned() } else { format!("a{place}") };
-            (name, (*random.one_of(&["alice", "bob", "x"])).to_owned(), true)
+        let count = *random.mostly(&[0, 1, 1, 2], &[3, 64, 65]);
+        written.members("attributes", "ATTRIBUTE", random, count, &|random, place| {
+            let name = *random.mostly(&[["user", "path", "tier"][place % 3]], &["user"]);
+            let name = if place < 3 { name.to_owned() } else { format!("a{place}") };
+            (name, (*random.one_of(&["alice", "bob"])).to_owned(), true)
         });
-        written.members("amounts", "AMOUNT", random, &[0, 0, 0, 1, 2, 16, 17], &|random, place| {
-            let name = if place < 2 { (*random.one_of(&["tokens", "bytes"])).to_owned() } else { format!("u{place}") };
-            (name, random.one_of(&edge).to_string(), false)
+        let count = *random.mostly(&[0, 0, 1], &[2, 16, 17]);
+        written.members("amounts", "AMOUNT", random, count, &|random, place| {
+            let name = *random.mostly(&[["tokens", "bytes"][place % 2]], &["tokens"]);
+            let name = if place < 2 { name.to_owned() } else { format!("u{place}") };
+            (name, random.mostly(&[1, 2], &EDGES).to_string(), false)
         });
         written
     }
@@ -89,10 +99,9 @@ impl Written {
         field: &str,
         option: &str,
         random: &mut Random,
-        counts: &[usize],
+        count: usize,
         member: &dyn Fn(&mut Random, usize) -> (String, String, bool),
     ) {
-        let count = *random.one_of(counts);
         let mut members = Vec::new();
         for place in 0..count {
             let (name, value, is_text) = member(random, place);
