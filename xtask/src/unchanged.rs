@@ -34,7 +34,10 @@ const PARTS: [(&str, &[&str]); 10] = [
     ("actix", &["examples/actix", "crates/tidegate-tower/src", API]),
     ("pingora", &["examples/pingora", "crates/tidegate-tower/src", API]),
     ("bench", &["verify/bench", API]),
-    ("generated code", &["verify/proto", "crates/tidegate-server/proto", "crates/tidegate-server/src/grpc/generated"]),
+    (
+        "generated code",
+        &["verify/proto", "crates/tidegate-server/proto", "crates/tidegate-server/src/wire/grpc/generated"],
+    ),
     ("Rust versions", &["Cargo.lock", "Cargo.toml", LIBRARY, "crates/*/Cargo.toml"]),
 ];
 

@@ -71,7 +71,7 @@ fn no_policy_of_this_repository_gives_a_warning() {
         "crates/tidegate-config/examples/policy.yaml",
         "crates/tidegate-replay/samples/new.toml",
         "crates/tidegate-replay/samples/old.toml",
-        "crates/tidegate-server/src/default_policy.toml",
+        "crates/tidegate-server/src/ask/default_policy.toml",
         "deploy/policy.toml",
     ];
     let no_warnings = |warnings: Vec<Diagnostic>| assert!(warnings.is_empty(), "{}", warnings[0]);
@@ -84,7 +84,7 @@ fn no_policy_of_this_repository_gives_a_warning() {
         no_warnings(loaded.unwrap_or_else(|report| panic!("{report}")).warnings);
     };
     // What a comment proposes is a policy as well.
-    for file in ["crates/tidegate-server/src/default_policy.toml", "deploy/policy.toml"] {
+    for file in ["crates/tidegate-server/src/ask/default_policy.toml", "deploy/policy.toml"] {
         let text = fs::read_to_string(root.join(file)).expect("a file of text");
         let proposed = |line: &&str| line.starts_with('[') || line.contains(" = ");
         let lines = text.lines().map(|line| line.strip_prefix("# ").filter(proposed).unwrap_or(line));

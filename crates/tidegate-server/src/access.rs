@@ -5,8 +5,11 @@
 //! function of these facts and of the tokens in force. How a denial reads on
 //! the wire is the wire's own.
 
+pub(crate) mod audit;
 mod denied;
+pub(crate) mod digest;
 mod failures;
+pub(crate) mod guards;
 mod page;
 mod tokens;
 
@@ -15,16 +18,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub(crate) use self::denied::Denied;
+use self::digest::Digest;
 use self::failures::Failures;
 use self::page::Hosts;
 pub(crate) use self::page::{Page, is_grpc, without_port};
 use self::tokens::{Token, Tokens};
 pub(crate) use self::tokens::{TokensFile, bearer, check_name};
-use crate::digest::Digest;
-use crate::peer::Link;
-use crate::protocol::Protocol;
-use crate::rights::{Right, Rights};
+use crate::run::peer::Link;
+use crate::run::protocol::Protocol;
 use crate::settings::Settings;
+use crate::settings::rights::{Right, Rights};
 
 /// A caller that is known, by its token or certificate, or an anonymous one.
 #[derive(Clone, Debug)]

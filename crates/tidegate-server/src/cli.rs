@@ -21,9 +21,9 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tidegate::Limiter;
 use tidegate_config::{Format, Problem, Validation};
 
+use crate::run::causes::in_full;
 #[cfg(not(all(feature = "top", feature = "manual")))]
-use crate::absent::Absent;
-use crate::causes::in_full;
+use crate::settings::absent::Absent;
 use crate::settings::envoy_ratelimit::{self, Translated};
 use crate::settings::{self, OtherService, Settings};
 

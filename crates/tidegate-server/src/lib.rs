@@ -23,101 +23,114 @@
 //! # }
 //! ```
 
-// In the order of their dependencies: a module uses only modules above it.
-mod address;
-mod attributes;
-mod call;
-mod causes;
-mod digest;
-mod held;
-mod json;
-mod peer;
-mod protocol;
-mod rights;
-mod shares;
-mod systemd;
-mod workers;
-
-mod audit;
-mod budget;
-mod buffered;
-mod handshakes;
-mod policy;
-mod recent_requests;
-mod refused;
-mod request_document;
-
-mod absent;
-mod crossings;
+// In the order of their dependencies: a room uses only rooms above it.
+mod quota;
 mod settings;
-mod store;
-mod tls;
+
+mod run;
 
 mod access;
-mod admission;
-mod connections;
-mod files;
-mod snapshot;
-mod watchers;
 
-mod quota;
+mod ask;
 
-mod inline_store;
-mod trace;
+mod tell;
 
-mod metrics;
+mod wire;
 
-mod history;
-
-mod inline;
-#[cfg(feature = "otlp")]
-mod otlp;
-mod webhook;
-
-mod app;
-mod opening;
-
-mod listen;
-mod live;
-mod watch;
-
-mod http;
-
-mod grpc;
-pub mod resp;
+mod screen;
 
 mod serve;
 
 mod cli;
 
-pub use absent::Absent;
-pub use address::{Address, AddressError};
-pub use app::App;
-pub use audit::AuditError;
-pub use call::Call;
+pub use access::audit::AuditError;
+pub use access::guards::Guards;
+pub use ask::call::Call;
+pub use ask::engine::Engine;
+pub use ask::inline::{INLINE_RULE, Inline, InlineError};
+pub use ask::opening::OpenError;
+pub use ask::request::{Ask, AskError};
+pub use ask::snapshot::StatesError;
+pub use ask::store::{AnyStore, Health};
 pub use cli::run;
-pub use connections::{Admitted, Connections, Drain};
-pub use files::TooFewFiles;
-#[doc(hidden)]
-pub use grpc::bare as envoy_message;
-#[doc(hidden)]
-pub use http::bare as http_question;
-pub use inline::{INLINE_RULE, Inline, InlineError};
-pub use listen::{Listener, Stream};
-pub use metrics::{Metrics, RuleCounters};
-pub use opening::OpenError;
-#[cfg(feature = "otlp")]
-pub use otlp::OtlpError;
-pub use peer::Peer;
-pub use protocol::Protocol;
-pub use refused::{Refusal, Refused};
-pub use rights::Right;
+pub use run::connections::{Admitted, Connections, Drain};
+pub use run::files::TooFewFiles;
+pub use run::listen::{Listener, Stream};
+pub use run::peer::Peer;
+pub use run::protocol::Protocol;
+pub use run::tls::TlsError;
 pub use serve::{Server, StartError};
+pub use settings::absent::Absent;
+pub use settings::address::{Address, AddressError};
+pub use settings::rights::Right;
 pub use settings::{
     HeaderNames, HeaderNamesError, HeaderStyle, LogFormat, OnFailure, Origin, OriginError, OtherService, Secret,
     Settings, StoreChoice,
 };
-pub use snapshot::StatesError;
-pub use store::{AnyStore, Health};
-pub use tls::TlsError;
-pub use webhook::{SecretError, TargetError, WebhookError};
+pub use tell::metrics::{Metrics, RuleCounters};
+#[cfg(feature = "otlp")]
+pub use tell::otlp::OtlpError;
+pub use tell::records::Records;
+pub use tell::refused::{Refusal, Refused};
+pub use tell::webhook::{SecretError, TargetError, WebhookError};
+pub use wire::app::App;
+#[doc(hidden)]
+pub use wire::grpc::bare as envoy_message;
+#[doc(hidden)]
+pub use wire::http::bare as http_question;
+pub use wire::resp;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// The rooms from the ground up: each uses only itself and those before it.
+    const ROOMS: [&str; 10] = ["quota", "settings", "run", "access", "ask", "tell", "wire", "screen", "serve", "cli"];
+
+    /// Uses nothing of the server: it could be a crate of its own.
+    const ALONE: &str = "quota";
+
+    const MAX_ENTRIES: usize = 20;
+
+    #[test]
+    fn rooms_use_only_rooms_below_them() {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        assert!(src.read_dir().unwrap().count() <= MAX_ENTRIES, "a module belongs into one of the rooms");
+        let mut wrong = Vec::new();
+        for (height, room) in ROOMS.iter().enumerate() {
+            let below = if *room == ALONE { &[ALONE] } else { &ROOMS[..=height] };
+            let mut look = |file: &Path| {
+                let text = fs::read_to_string(file).unwrap();
+                for used in rooms_in(&text).filter(|used| !below.contains(used)) {
+                    wrong.push(format!("{} uses {used}", file.strip_prefix(&src).unwrap().display()));
+                }
+            };
+            look(&src.join(format!("{room}.rs")));
+            each_file(&src.join(room), &mut look);
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    fn each_file(folder: &Path, look: &mut impl FnMut(&Path)) {
+        for entry in folder.read_dir().into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let is_test = path.file_stem().is_some_and(|stem| stem == "tests");
+            match path.extension() {
+                _ if is_test => {}
+                None => each_file(&path, look),
+                Some(end) if end == "rs" => look(&path),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// The first name of every path from the root of the crate, tests and comments aside.
+    fn rooms_in(text: &str) -> impl Iterator<Item = &str> {
+        let code = text.split("\nmod tests {").next().unwrap_or_default();
+        let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let paths = lines.flat_map(|line| line.split("crate::").skip(1));
+        paths.map(|path| path.split(|end: char| !end.is_alphanumeric() && end != '_').next().unwrap_or_default())
+    }
+}

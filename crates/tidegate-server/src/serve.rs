@@ -4,38 +4,47 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use axum::Router;
 use tidegate::ConfigError;
 use tidegate_config::envoy::{self, EnvoyConfig};
 use tidegate_config::{Report, document};
 use tracing::{error, info, warn};
 
-use crate::absent::Absent;
+use crate::access::audit::{Audit, AuditError};
+use crate::access::guards::Guards;
 use crate::access::{TokensFile, has_credentials};
-use crate::address::Address;
-use crate::app::App;
-use crate::audit::{Audit, AuditError};
-use crate::connections::Connections;
-use crate::files::{self, TooFewFiles};
-use crate::grpc;
-use crate::http;
-use crate::inline_store::{self, InlineStore};
-use crate::listen::Listener;
-use crate::opening::{self, OpenError};
-#[cfg(feature = "otlp")]
-use crate::otlp;
-use crate::policy::CurrentPolicy;
-use crate::protocol::Protocol;
-use crate::resp::{self, Resp};
+use crate::ask::engine::Engine;
+use crate::ask::inline::Observe;
+use crate::ask::inline_store::{self, InlineStore};
+use crate::ask::opening::{self, OpenError};
+use crate::ask::policy::CurrentPolicy;
+use crate::ask::snapshot::{Kept, StatesError};
+use crate::ask::store::AnyStore;
+use crate::ask::watch::Watches;
+use crate::run::buffered::Buffered;
+use crate::run::connections::Connections;
+use crate::run::files::{self, TooFewFiles};
+use crate::run::listen::Listener;
+use crate::run::protocol::Protocol;
+use crate::run::tls::{Protocols, Tls, TlsError, TlsFiles};
+use crate::run::workers::Workers;
+use crate::screen::Screen;
+use crate::screen::recent_requests::RecentRequests;
+use crate::settings::absent::Absent;
+use crate::settings::address::Address;
 use crate::settings::origin::MAX_INSTANCES;
 use crate::settings::{Secret, Settings};
-use crate::snapshot::{Kept, StatesError};
-use crate::store::AnyStore;
-use crate::tls::{Protocols, Tls, TlsError, TlsFiles};
-use crate::watch::Watches;
-use crate::webhook::{Webhook, WebhookError};
-use crate::workers::Workers;
+use crate::tell::metrics::Metrics;
+#[cfg(feature = "otlp")]
+use crate::tell::otlp;
+use crate::tell::records::Records;
+use crate::tell::webhook::{Webhook, WebhookError};
+use crate::wire::app::App;
+use crate::wire::grpc;
+use crate::wire::http;
+use crate::wire::resp::{self, Resp};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +136,7 @@ impl From<Report> for StartError {
 /// A server that runs in this process until it is [drained](Server::drain).
 pub struct Server {
     app: Arc<App>,
+    screen: Screen,
     kept: Kept,
     http: Vec<Address>,
     resp: Vec<Address>,
@@ -176,11 +186,20 @@ impl Server {
         let store = store.into();
         let inline = InlineStore::open(&settings, &store)?;
         let kept = kept(&settings, &store, &inline);
-        let app = Arc::new(App::new(settings, policy, envoy, (tokens, audit), (store, inline), connections)?);
+        let metrics = Metrics::new(store.clone(), inline.clone(), audit.lost.clone(), &connections.counts);
+        let buffered = Buffered::new(settings.max_buffered, metrics.buffered(), metrics.shed("buffered"));
+        let bounds = (buffered, metrics.shed("in-flight"));
+        let guards = Arc::new(Guards::new(&settings, (tokens, audit), connections, bounds));
+        let records = Records { metrics: Arc::new(metrics), refused: Arc::default() };
+        let recent = RecentRequests::new(&settings).map(Arc::new);
+        let observe = observe(records.clone(), recent.clone());
+        let engine = Arc::new(Engine::new(&settings, policy, envoy, (store, inline), observe)?);
+        let app = Arc::new(App { settings, engine, guards, records, started: Instant::now() });
         let mut server = Server {
             #[cfg(feature = "otlp")]
-            exporter: otlp::Exporter::start(&app.settings, &app.metrics)?,
-            webhook: Webhook::start(&app.settings, &app.metrics).await?,
+            exporter: otlp::Exporter::start(&app.settings, &app.records.metrics)?,
+            webhook: Webhook::start(&app.settings, &app.records.metrics).await?,
+            screen: Screen::new(Arc::clone(&app), recent),
             app,
             kept,
             http: Vec::new(),
@@ -192,8 +211,7 @@ impl Server {
         for address in server.app.settings.http.clone() {
             let listener = listen("--http", &address, tls.as_ref(), &[b"h2", b"http/1.1"]).await?;
             server.http.push(listener.address().clone());
-            let beside = grpc::http_routes(&server.app);
-            server.spawn(http::serve(listener, Arc::clone(&server.app), beside));
+            server.spawn(http::serve(listener, Arc::clone(&server.app), server.routes()));
         }
         let resp = Resp::new(Arc::clone(&server.app));
         for address in server.app.settings.resp.clone() {
@@ -212,29 +230,42 @@ impl Server {
             server.spawn(grpc::debug::serve(listener, Arc::clone(&server.app)));
         }
         if let (Some(_), pause @ 1..) = (&server.app.settings.snapshot, server.app.settings.snapshot_every) {
-            server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.drain.clone()));
+            server.spawn(server.kept.clone().save_every(Duration::from_secs(pause), server.app.guards.drain.clone()));
         }
         if !server.app.settings.no_admin {
-            let App { history, metrics, drain, .. } = &*server.app;
-            server.spawn(Arc::clone(history).keep(Arc::clone(metrics), drain.clone()));
+            let (history, App { guards, records, .. }) = (&server.screen.shown.history, &*server.app);
+            server.spawn(Arc::clone(history).keep(Arc::clone(&records.metrics), guards.drain.clone()));
         }
-        server.watches = Watches::start(&server.app, tls)?;
+        let App { settings, engine, guards, records, .. } = &*server.app;
+        let metrics = Arc::clone(&records.metrics);
+        server.watches = Watches::start(settings, engine, guards, tls, move |taken| metrics.policy_given(taken))?;
         Ok(server)
     }
 
+    /// All that is served over HTTP.
+    pub(crate) fn routes(&self) -> Router {
+        http::router(Arc::clone(&self.app), grpc::http_routes(&self.app).merge(self.screen.routes()))
+    }
+
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.app.connections.spawn(task);
+        self.app.guards.connections.spawn(task);
     }
 
     /// Reads policy, descriptor, token and TLS files again, though they may not have changed.
     pub fn reload(&self) {
-        self.app.audit.reopen();
+        self.app.guards.audit.reopen();
         self.watches.reload();
     }
 
     /// What the protocols share.
     pub fn app(&self) -> &Arc<App> {
         &self.app
+    }
+
+    /// What is shown.
+    #[cfg(test)]
+    pub(crate) fn screen(&self) -> &Screen {
+        &self.screen
     }
 
     /// Where HTTP is served.
@@ -280,23 +311,23 @@ impl Server {
     pub async fn drain(mut self) -> bool {
         let settings = &self.app.settings;
         info!("shutting down");
-        self.app.drain.leave();
-        if self.app.connections.have_been() {
+        self.app.guards.drain.leave();
+        if self.app.guards.connections.have_been() {
             tokio::time::sleep(Duration::from_millis(settings.drain_grace_ms)).await;
         }
-        self.app.drain.close();
-        let finished = self.app.connections.finished_within(Duration::from_secs(settings.drain_seconds)).await;
+        self.app.guards.drain.close();
+        let finished = self.app.guards.connections.finished_within(Duration::from_secs(settings.drain_seconds)).await;
         if !finished {
-            warn!(open = self.app.connections.open(), "some connections did not finish in time");
+            warn!(open = self.app.guards.connections.open(), "some connections did not finish in time");
         }
-        if let Some(store) = self.app.store().redis() {
+        if let Some(store) = self.app.engine.store().redis() {
             store.close().await;
         }
         let kept = self.kept.save().await;
         if !kept {
             error!("cannot write the snapshot: states since the last one are lost");
         }
-        self.app.audit.flush().await;
+        self.app.guards.audit.flush().await;
         if let Some(webhook) = self.webhook.take() {
             webhook.finish().await;
         }
@@ -312,8 +343,16 @@ impl Server {
 impl Drop for Server {
     /// Closes, without waiting for anybody.
     fn drop(&mut self) {
-        self.app.drain.close();
+        self.app.guards.drain.close();
     }
+}
+
+/// What is told of decisions, and by the policy also what is kept for trials.
+fn observe(records: Records, recent: Option<Arc<RecentRequests>>) -> Box<Observe> {
+    Box::new(move |builder, inline| match &recent {
+        Some(recent) if inline.is_none() => records.observe(builder, inline).observer(Arc::clone(recent)),
+        Some(_) | None => records.observe(builder, inline),
+    })
 }
 
 /// What is written to files, if anything is.

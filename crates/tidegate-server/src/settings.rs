@@ -1,11 +1,14 @@
 //! How a server is started: flags, and for each of them a variable of the
 //! environment and a name in the settings file.
 
+pub(crate) mod absent;
+pub(crate) mod address;
 pub(crate) mod envoy_ratelimit;
 pub(crate) mod file;
 pub(crate) mod origin;
 #[cfg(test)]
 mod page;
+pub(crate) mod rights;
 mod secret;
 
 use std::convert::Infallible;
@@ -18,10 +21,10 @@ use std::time::Duration;
 use clap::{Args, FromArgMatches, ValueEnum};
 use tidegate::{FailureMode, Limit, Limiter, Network};
 
+use self::address::Address;
 pub use self::origin::{Origin, OriginError};
+use self::rights::Right;
 pub use self::secret::Secret;
-use crate::address::Address;
-use crate::rights::Right;
 
 /// How long a store on Redis may take for an answer, unless set: as long as the library's own default.
 pub(crate) const STORE_DEADLINE_MS: u64 = 100;

@@ -4,7 +4,7 @@ use tidegate_server::Call;
 use tidegate_server::resp::frame::{
     MAX_ARGUMENT_BYTES, MAX_ARGUMENTS, MAX_COMMAND_BYTES, MAX_LINE_BYTES, Parser, ProtocolError,
 };
-use tidegate_server::resp::request::ParsedRequest;
+use tidegate_server::resp::request;
 use tidegate_server::resp::throttle::{Dialect, Throttle};
 
 type Commands = Vec<Vec<Vec<u8>>>;
@@ -23,8 +23,8 @@ fn commands<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Commands, Option<Pro
                     // Whatever they are, they are read or refused.
                     let _ = Throttle::parse(Dialect::RedisCell, arguments).map(|throttle| throttle.verb_and_cost());
                     let _ = Throttle::parse(Dialect::Throttlecrab, arguments).map(|throttle| throttle.verb_and_cost());
-                    let _ = ParsedRequest::parse(Call::Check, arguments);
-                    let _ = ParsedRequest::parse(Call::Settle, arguments);
+                    let _ = request::parse(Call::Check, arguments);
+                    let _ = request::parse(Call::Settle, arguments);
                     found.push(arguments.from(0).map(<[u8]>::to_vec).collect());
                 }
                 Ok(false) => break,

@@ -29,7 +29,7 @@ const SERVICES: [&str; 3] = [
 #[test]
 fn generated_code_is_that_of_the_protocol_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/tidegate-server");
-    let committed = root.join("src/grpc/generated");
+    let committed = root.join("src/wire/grpc/generated");
     let generated = tempfile::tempdir().expect("a directory");
     generate(&root.join("proto"), generated.path());
     for file in files(generated.path()) {

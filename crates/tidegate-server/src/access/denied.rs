@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-use tonic::Code;
-
-use crate::rights::Right;
+use crate::settings::rights::Right;
 
 /// How long the answer to a wrong credential takes, beyond the budget of its address.
 const DELAY: Duration = Duration::from_secs(1);
@@ -34,26 +31,6 @@ pub(crate) enum Denied {
 }
 
 impl Denied {
-    pub(crate) fn status(&self) -> StatusCode {
-        match self {
-            Denied::Unauthenticated { .. } | Denied::WrongCredential => StatusCode::UNAUTHORIZED,
-            Denied::Forbidden { .. } | Denied::CrossSite => StatusCode::FORBIDDEN,
-            Denied::ForeignHost { .. } => StatusCode::MISDIRECTED_REQUEST,
-            Denied::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Denied::TooManyFailures { .. } => StatusCode::TOO_MANY_REQUESTS,
-        }
-    }
-
-    pub(crate) fn code(&self) -> Code {
-        match self {
-            Denied::Unauthenticated { .. } | Denied::WrongCredential => Code::Unauthenticated,
-            Denied::Forbidden { .. } | Denied::CrossSite | Denied::ForeignHost { .. } | Denied::ContentType => {
-                Code::PermissionDenied
-            }
-            Denied::TooManyFailures { .. } => Code::ResourceExhausted,
-        }
-    }
-
     /// How long to wait before the answer.
     pub(crate) fn delay(&self) -> Option<Duration> {
         matches!(self, Denied::TooManyFailures { .. }).then_some(DELAY)

@@ -7,7 +7,7 @@ use tidegate::store::Meter;
 use tidegate::{Limit, Limiter, MemoryStore, Name, Request};
 
 use super::Denied;
-use crate::peer::Peer;
+use crate::run::peer::Peer;
 
 /// Wrong credentials that an address may give at once, and per minute.
 const BUDGET: u64 = 10;

@@ -9,8 +9,8 @@
 use std::net::IpAddr;
 
 use super::Denied;
-use crate::address::Address;
 use crate::settings::Settings;
+use crate::settings::address::Address;
 
 /// What a browser says of a request. A field that is there twice is empty, and so wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

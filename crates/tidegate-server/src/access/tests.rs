@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::peer::Peer;
+use crate::run::peer::Peer;
 
 const RIGHTS: [Right; 5] = [Right::Check, Right::Manage, Right::View, Right::Admin, Right::Metrics];
 
@@ -75,7 +75,7 @@ fn anonymous_callers_have_all_rights_or_none_unless_told() {
 #[test]
 #[cfg(feature = "certificates")]
 fn a_certificate_may_check_unless_the_file_says_otherwise() {
-    use crate::peer::Certificate;
+    use crate::run::peer::Certificate;
 
     let text = "[[certificate]]\nname = \"dns:ops.corp\"\nrights = [\"admin\"]\n";
     let access = Access::new(&settings(), file(text).unwrap());

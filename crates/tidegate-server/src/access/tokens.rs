@@ -22,11 +22,11 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::Credential;
-use crate::digest::Digest;
-use crate::peer::Certificate;
-use crate::protocol::Protocol;
-use crate::rights::{Right, Rights};
+use crate::access::digest::Digest;
+use crate::run::peer::Certificate;
+use crate::run::protocol::Protocol;
 use crate::settings::Settings;
+use crate::settings::rights::{Right, Rights};
 
 /// Entries of either kind in a file: a request is compared with every token.
 const MAX_ENTRIES: usize = 1_000;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 
-use crate::request_document::RequestDocument;
+use crate::ask::request_document::RequestDocument;
 
 /// The arguments that describe a request.
 #[derive(Args)]

@@ -15,8 +15,8 @@ use tidegate_redis::{ConnectError, RedisStore, Servers};
 use super::asked::{Words, WordsError};
 use super::client::{NoAnswer, ServerAddress, Target};
 use super::{NO, NO_ANSWER, complain, say, warn};
-use crate::inline::INLINE_RULE;
-use crate::request_document::RequestDocument;
+use crate::ask::inline::INLINE_RULE;
+use crate::ask::request_document::RequestDocument;
 use crate::settings::STORE_DEADLINE_MS;
 
 /// Asks whether a request is admitted, and charges it.

@@ -16,9 +16,9 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::address::{Address, AddressError};
+use crate::run::tls::{self, TlsError};
 use crate::settings::Secret;
-use crate::tls::{self, TlsError};
+use crate::settings::address::{Address, AddressError};
 
 /// How long to wait for a server's answer.
 const TIMEOUT: Duration = Duration::from_secs(5);

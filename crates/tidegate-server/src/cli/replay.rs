@@ -12,7 +12,7 @@ use tidegate_replay::{Format, HELD_BACK, Progress as SoFar, Replay, ReplayError,
 
 use super::progress::Progress;
 use super::{NO, NO_ANSWER, complain, print, print_text, warn};
-use crate::policy::changes;
+use crate::ask::policy::changes;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -11,11 +11,11 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::{NO, NO_ANSWER, colour, complain, say, warn as tell};
-use crate::address::Address;
-use crate::http::example;
+use crate::run::systemd;
 use crate::serve::{Server, StartError};
+use crate::settings::address::Address;
 use crate::settings::{LogFormat, Settings};
-use crate::systemd;
+use crate::wire::http::example;
 
 /// When a process must end at once, by custom: 128 and the signal's number.
 const INTERRUPTED: u8 = 130;
@@ -84,11 +84,12 @@ async fn banner(server: &Server) -> String {
         text += &format!("\n  {protocol:<7} {address}");
     }
     let policy = app
+        .engine
         .policy
         .text()
         .file
         .map_or_else(|| "built in: --policy FILE for yours".into(), |path| path.display().to_string());
-    text += &format!("\n  store   {}\n  policy  {policy}", app.store().name());
+    text += &format!("\n  store   {}\n  policy  {policy}", app.engine.store().name());
     let scheme = if app.settings.tls_certificate.is_some() { "https" } else { "http" };
     let place = match server.http().first() {
         Some(Address::Tcp(address)) => {
@@ -102,7 +103,7 @@ async fn banner(server: &Server) -> String {
     };
     // As a word of the shell: a quote ends it, stands by itself, and begins the next.
     let body = example(app).await.replace('\'', r"'\''");
-    let token = if app.access.is_open() { "" } else { "-H 'authorization: Bearer TOKEN' " };
+    let token = if app.guards.access.is_open() { "" } else { "-H 'authorization: Bearer TOKEN' " };
     text += &format!("\n\nTry: curl -i {token}--json '{body}' {place}");
     text
 }

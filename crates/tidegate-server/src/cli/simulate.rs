@@ -18,7 +18,7 @@ use tidegate_simulate::{
 use super::progress::Progress;
 use super::{complain, print, print_text, warn};
 #[cfg(not(feature = "png"))]
-use crate::absent::Absent;
+use crate::settings::absent::Absent;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -13,8 +13,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::{complain, print, warn};
 use crate::access::check_name;
-use crate::digest::Digest;
-use crate::rights::Right;
+use crate::access::digest::Digest;
+use crate::settings::rights::Right;
 
 /// Random bytes of a token.
 const LENGTH: usize = 32;

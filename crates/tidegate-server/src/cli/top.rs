@@ -128,6 +128,6 @@ fn until_left(
 #[derive(Debug)]
 enum Wish {
     Leave,
-    Reset(Box<crate::request_document::RequestDocument>),
+    Reset(Box<crate::ask::request_document::RequestDocument>),
     Nothing,
 }

@@ -20,7 +20,7 @@ async fn the_last_decisions_reach_the_collector_before_the_server_ends() {
     let app = Arc::clone(server.app());
     let mut allowed = 0;
     for _ in 0..25 {
-        allowed += i64::from(app.limiter.check_async("alice").await.unwrap().is_allowed());
+        allowed += i64::from(app.engine.limiter.check_async("alice").await.unwrap().is_allowed());
     }
     assert!((1..25).contains(&allowed), "{allowed}");
     assert!(server.drain().await);

@@ -231,7 +231,7 @@ async fn spans_that_the_collector_refuses_are_counted() {
     let address = server.resp_socket().unwrap();
     let answers = resp(address, &"CL.THROTTLE alice 4 5 60\r\n".repeat(20)).await;
     assert_eq!(answers.lines().filter(|line| line.starts_with('*')).count(), 20);
-    let metrics = Arc::clone(&server.app().metrics);
+    let metrics = Arc::clone(&server.app().records.metrics);
     let refused = "tidegate_trace_spans_total{reason=\"not-taken\"} 20\n";
     let count = move || Some(metrics.text()).filter(|text| text.contains(refused)).ok_or("not all of 20");
     tokio::task::spawn_blocking(move || eventually("the count of refused spans", count)).await.unwrap();

@@ -126,7 +126,7 @@ fn wrong_passwords_are_slowed_down_and_the_right_one_passes() {
     };
     assert!(wrong > 10 && last.starts_with("ERR too many wrong passwords"), "{wrong}: {last}");
     assert_eq!(ask(&mut connection, "AUTH tide"), Reply::Status("OK".into()));
-    let metrics = server.server().app().metrics.text();
+    let metrics = server.server().app().records.metrics.text();
     let counted = format!("tidegate_authentication_failures_total{{protocol=\"resp\"}} {wrong}\n");
     assert!(metrics.contains(&counted), "{metrics}");
 }

@@ -91,6 +91,10 @@ fn invalid_throttles_are_errors() {
     }
 }
 
+const KEY_ALONE: &str = "ERR a limit that comes with the request replaces the policy and goes by the key alone: send \
+                         \"key\" beside \"limit\", and neither \"attributes\" nor \"rule\"";
+const COST_TOO_HIGH: &str = "ERR the cost is 9007199254740992: send a whole number from 0 to 9007199254740991";
+
 #[test]
 fn questions_that_could_be_taken_for_others_are_refused() {
     let server = TestServer::start();
@@ -100,39 +104,42 @@ fn questions_that_could_be_taken_for_others_are_refused() {
         ("TIDEGATE.CHECK user alice COST", "ERR 'COST' is the last argument: give a value after it"),
         ("TIDEGATE.CHECK user alice cost many", "ERR a cost of 'many' is not a whole number from 0 on"),
         ("TIDEGATE.CHECK user alice COST -1", "ERR a cost of '-1' is not a whole number from 0 on"),
-        ("TIDEGATE.CHECK user alice user bob", "ERR 'user' is given twice"),
+        ("TIDEGATE.CHECK user alice COST 9007199254740992", COST_TOO_HIGH),
+        ("TIDEGATE.CHECK user alice user bob", "ERR attribute \"user\" is given twice"),
         ("TIDEGATE.CHECK COST 1 cost 2", "ERR 'cost' is given twice"),
         ("TIDEGATE.CHECK user a AMOUNT tokens", "ERR 'AMOUNT' is the last argument: give a value after it"),
         ("TIDEGATE.CHECK user a AMOUNT tokens -1", "ERR an amount of '-1' is not a whole number from 0 on"),
-        ("TIDEGATE.CHECK user a AMOUNT b 1 amount b 2", "ERR 'b' is given twice"),
-        ("TIDEGATE.CHECK user a TTL 5", "ERR TTL is how long the ID is remembered: give ID, or leave TTL out"),
+        ("TIDEGATE.CHECK user a AMOUNT b 1 amount b 2", "ERR amount \"b\" is given twice"),
         (
-            "TIDEGATE.RESERVE user a ID x TTL 0",
-            "ERR a TTL of '0' is not a whole number from 1 to 86400000, in milliseconds",
+            "TIDEGATE.CHECK user a TTL 5",
+            "ERR the time to live is how long the id is remembered: send \"id\" beside it, or leave it out",
         ),
+        ("TIDEGATE.CHECK user a ID x TTL soon", "ERR a TTL of 'soon' is not a whole number of milliseconds"),
+        ("TIDEGATE.RESERVE user a ID x TTL 0", "ERR the time to live is 0 ms: send a whole number from 1 to 86400000"),
         (
             "TIDEGATE.SETTLE user a",
-            "ERR ID is missing: give the id of the reservation, a text that no other request has",
+            "ERR id is missing: send the id of the reservation, a text of your choice that no other request has",
         ),
         (
             "TIDEGATE.RENEW user a ID x",
             "NOTRESERVED no reservation \"x\" is open for this key: none was made, or its time is over; report what \
              was spent instead",
         ),
-        ("TIDEGATE.CHECK LIMIT 1/s", "ERR LIMIT needs to know whose limit: give KEY, or the attribute user"),
-        ("TIDEGATE.CHECK user a path / LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'path'"),
-        ("TIDEGATE.CHECK user a RULE r LIMIT 1/s", "ERR LIMIT goes by KEY alone, and not by 'RULE'"),
+        ("TIDEGATE.CHECK LIMIT 1/s", KEY_ALONE),
+        ("TIDEGATE.CHECK user a LIMIT 1/s", KEY_ALONE),
+        ("TIDEGATE.CHECK KEY a path / LIMIT 1/s", KEY_ALONE),
+        ("TIDEGATE.CHECK KEY a RULE r LIMIT 1/s", KEY_ALONE),
         (
             "TIDEGATE.CHECK",
-            "ERR the request has neither a key nor attributes: give attributes, such as user alice, or KEY alice",
+            "ERR the request has neither a key nor attributes: send attributes, such as a user, or a key",
         ),
         (
             "TIDEGATE.PEEK COST 2 ID order-17",
-            "ERR the request has neither a key nor attributes: give attributes, such as user alice, or KEY alice",
+            "ERR the request has neither a key nor attributes: send attributes, such as a user, or a key",
         ),
         (
             "TIDEGATE.CHECK user alice KEY ",
-            "ERR KEY is empty: give the key that the request counts against, or leave it out",
+            "ERR key is empty: send the key that the request counts against, or leave it out",
         ),
         (
             "TIDEGATE.CHECK user alice RULE unknown",
@@ -153,9 +160,9 @@ fn questions_that_could_be_taken_for_others_are_refused() {
     // What is called like an option can be an attribute all the same.
     let amounts: String = (0..17).map(|number| format!(" AMOUNT u{number} 1")).collect();
     let error = refusal(ask(&mut connection, &format!("TIDEGATE.CHECK user alice{amounts}")));
-    assert_eq!(error, "ERR a request has at most 16 amounts");
+    assert_eq!(error, "ERR the request has 17 amounts: send at most 16");
     let error = refusal(ask(&mut connection, &format!("TIDEGATE.CHECK user a AMOUNT {} 1", "u".repeat(65))));
-    assert_eq!(error, "ERR the name of a unit has 65 bytes: give at most 64");
+    assert_eq!(error, "ERR the name of a unit has 65 bytes: send at most 64");
     let reply = ask(&mut connection, "TIDEGATE.CHECK user alice ATTRIBUTE cost 21");
     assert_eq!(reply.items()[1], Reply::Integer(1));
 }
@@ -284,7 +291,7 @@ fn decisions_are_counted() {
     // Neither of them is a charge.
     ask(&mut connection, "CL.THROTTLE alice 2 1 60 -1");
     ask(&mut connection, "TIDEGATE.PEEK user alice");
-    let metrics = server.server().app().metrics.text();
+    let metrics = server.server().app().records.metrics.text();
     for line in [
         "tidegate_decisions_total{rule=\"inline\",outcome=\"allowed\"} 3\n",
         "tidegate_decisions_total{rule=\"inline\",outcome=\"refused\"} 2\n",
@@ -302,8 +309,8 @@ fn questions_without_an_answer_are_counted() {
     for (number, line) in [
         "CL.THROTTLE alice 1 1 60",
         "THROTTLE alice 1 1 60",
-        "TIDEGATE.CHECK user alice LIMIT 1/min",
-        "TIDEGATE.EXPLAIN user alice LIMIT 1/min",
+        "TIDEGATE.CHECK KEY alice LIMIT 1/min",
+        "TIDEGATE.EXPLAIN KEY alice LIMIT 1/min",
     ]
     .into_iter()
     .enumerate()
@@ -311,7 +318,7 @@ fn questions_without_an_answer_are_counted() {
         let error = refusal(ask(&mut connection, line));
         assert!(error.starts_with("UNAVAILABLE the store gave no answer: "), "{line}: {error}");
         let counted = format!("tidegate_errors_total{{reason=\"unavailable\"}} {}\n", number + 1);
-        let metrics = server.server().app().metrics.text();
+        let metrics = server.server().app().records.metrics.text();
         assert!(metrics.contains(&counted), "{line}: {metrics}");
     }
 }

@@ -168,7 +168,7 @@ fn a_request_that_does_not_fit_the_policy_is_an_error_and_no_decision() {
     let (server, _file) = TestServer::start_by(&format!("{POLICY}{DENY_LIST}"));
     let mut connection = server.connect();
     let metrics = |of: &str| {
-        let text = server.server().app().metrics.text();
+        let text = server.server().app().records.metrics.text();
         text.lines().filter(|line| line.starts_with(of)).map(str::to_owned).collect::<Vec<_>>()
     };
     ask(&mut connection, "TIDEGATE.CHECK user alice");
@@ -307,12 +307,12 @@ fn a_limit_that_is_made_anew_has_the_same_stand_in_while_the_store_is_away() {
         let server = tidegate_server::Server::start(settings, store).await.expect("a server");
         let limit = |count| tidegate::Limit::token_bucket(count, Duration::from_secs(3_600));
         let check = async |count| {
-            let inline = server.app().inline(limit(count)).expect("a limit");
+            let inline = server.app().engine.inline(limit(count)).expect("a limit");
             inline.limiter.check_async("alice").await.expect("the fallback answers")
         };
         assert!(check(1).await.is_allowed());
         for count in 2..10_010 {
-            server.app().inline(limit(count)).expect("a limit");
+            server.app().engine.inline(limit(count)).expect("a limit");
         }
         let again = check(1).await;
         assert!(!again.is_allowed() && again.is_degraded());

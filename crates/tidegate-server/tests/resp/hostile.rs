@@ -113,7 +113,7 @@ fn a_long_command_beyond_the_budget_is_not_read_on_and_harms_no_other() {
     let server = TestServer::start_with(|settings| (settings.max_buffered, settings.idle_seconds) = (64 * 1024, 1));
     let buffered = |bytes: &str| {
         eventually("what is buffered to be counted", || {
-            let text = server.server().app().metrics.text();
+            let text = server.server().app().records.metrics.text();
             let found = text.lines().find_map(|line| line.strip_prefix("tidegate_buffered_bytes ")).expect("a gauge");
             if found == bytes { Ok(()) } else { Err(found.to_owned()) }
         });
@@ -239,5 +239,5 @@ fn a_drain_loses_no_answer() {
     assert!(server.drain());
     let answered: u64 = clients.into_iter().map(|client| client.join().expect("no answer is lost")).sum();
     let counted = format!("tidegate_decisions_total{{rule=\"inline\",outcome=\"allowed\"}} {answered}\n");
-    assert!(app.metrics.text().contains(&counted), "{answered}");
+    assert!(app.records.metrics.text().contains(&counted), "{answered}");
 }

@@ -35,6 +35,6 @@ async fn all_that_was_charged_before_the_end_has_been_answered() {
         // A client that finds no connection any more may also say so by a panic.
         let _ = client.await;
     }
-    let left = app.limiter.peek_async(Request::without_key().with("domain", "loop")).await.unwrap().remaining();
+    let left = app.engine.limiter.peek_async(Request::without_key().with("domain", "loop")).await.unwrap().remaining();
     assert_eq!(MANY - left.expect("a limit"), answered.load(Ordering::Relaxed));
 }

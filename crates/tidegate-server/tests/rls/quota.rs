@@ -142,7 +142,7 @@ async fn buckets_are_limited_by_the_rules_of_the_policy() {
     }
     // What was let pass is charged to the limit, for all who ask otherwise.
     let request = Request::without_key().with("domain", "edge").with("name", "orders");
-    assert_eq!(running.server.app().limiter.peek_async(request).await.unwrap().remaining(), Some(99));
+    assert_eq!(running.server.app().engine.limiter.peek_async(request).await.unwrap().remaining(), Some(99));
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn a_share_grows_with_demand_and_goes_on_with_the_same_bucket() {
         let (_, action) = two.next().await;
         told.1 = blanket(&action).is_none().then_some(action);
     }
-    let text = running.server.app().metrics.text();
+    let text = running.server.app().records.metrics.text();
     assert!(text.contains("tidegate_rlqs_streams 2") && text.contains("tidegate_rlqs_buckets 2"), "{text}");
     assert!(text.contains("tidegate_rlqs_assignments_total{action=\"share\"}"), "{text}");
 }
@@ -225,7 +225,7 @@ async fn buckets_and_streams_have_bounds() {
     let mut crowded = Envoy::open(&running, reports("edge", many)).await;
     let response = crowded.responses.message().await.unwrap().unwrap();
     assert_eq!(response.bucket_action.len(), 256);
-    assert!(running.server.app().metrics.text().contains("tidegate_rlqs_buckets_refused_total 44"));
+    assert!(running.server.app().records.metrics.text().contains("tidegate_rlqs_buckets_refused_total 44"));
     // Reports count as bytes that are held only until they are read.
     for _ in 0..200 {
         crowded.send(reports("", (0..200).map(|place| usage(&format!("bucket-{place}"), 1, 0)).collect())).await;
@@ -248,7 +248,7 @@ async fn streams_need_the_right_to_check_and_end_with_the_server() {
     assert_eq!(refused.err().map(|status| status.code()), Some(Code::Unauthenticated));
     let envoy = Envoy::open_as(&running, first(), Some("secret")).await.unwrap();
     let ended = tokio::spawn(envoy.end());
-    assert!(matches!(running.server.app().store(), AnyStore::Memory(_)));
+    assert!(matches!(running.server.app().engine.store(), AnyStore::Memory(_)));
     assert!(running.server.drain().await, "no stream keeps the server from its end");
     let status = ended.await.unwrap();
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");
@@ -277,6 +277,6 @@ async fn a_stream_ends_when_its_token_is_gone_or_lacks_the_right() {
     assert_eq!(less.end().await.code(), Code::PermissionDenied);
     pass(&running, 5);
     kept.next().await;
-    let text = running.server.app().metrics.text();
+    let text = running.server.app().records.metrics.text();
     assert!(text.contains("tidegate_authentication_failures_total{protocol=\"grpc\"} 0"), "{text}");
 }

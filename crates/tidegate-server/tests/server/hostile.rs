@@ -153,7 +153,7 @@ fn a_waiting_caller_that_disconnects_gives_up_its_place_in_the_queue() {
     // Time for them to wait; without it they would disconnect earlier, which must do no harm either.
     thread::sleep(Duration::from_millis(200));
     drop(waiting);
-    eventually("the connections to end", || match server.app().connections.open() {
+    eventually("the connections to end", || match server.app().guards.connections.open() {
         0 => Ok(()),
         open => Err(format!("{open} are open")),
     });

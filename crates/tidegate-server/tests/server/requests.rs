@@ -306,7 +306,7 @@ const ERRORS: &[(&str, &str, u16, &str)] = &[
         400,
         "ttl_ms must be a whole number from 1 to 86400000, not 0",
     ),
-    ("check", "{\"key\": \"a\", \"ttl_ms\": 5}", 400, "ttl_ms is how long the id is remembered"),
+    ("check", "{\"key\": \"a\", \"ttl_ms\": 5}", 400, "the time to live is how long the id is remembered"),
     (
         "check",
         "{\"key\": \"a\", \"cost\": null}",

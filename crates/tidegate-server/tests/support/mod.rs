@@ -3,5 +3,5 @@
 pub(crate) mod client;
 pub(crate) mod faulty;
 #[allow(dead_code, unreachable_pub, unused_imports)]
-#[path = "../../src/grpc/messages.rs"]
+#[path = "../../src/wire/grpc/messages.rs"]
 pub(crate) mod messages;

@@ -9,7 +9,7 @@ use tidegate::Micros;
 use tidegate_simulate::print_time;
 
 use super::view::{Rates, View, decided};
-use crate::live::{Picture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused};
+use crate::screen::live::{Picture, RefusalPicture, ReservationsPicture, RulePicture, TopRefused};
 
 /// Colours that can be read on light terminals and on dark ones.
 const ADMITTED: Color = Color::LightBlue;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use tokio::runtime::{self, Runtime};
 
 use super::super::client::{NoAnswer, Target};
-use crate::live::Picture;
-use crate::request_document::RequestDocument;
+use crate::ask::request_document::RequestDocument;
+use crate::screen::live::Picture;
 
 /// The time from one picture to the next.
 const BETWEEN_PICTURES: Duration = Duration::from_secs(1);

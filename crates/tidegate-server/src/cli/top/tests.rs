@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::feed::{News, Refused};
 use super::view::{Latency, View};
 use super::{Wish, draw};
-use crate::live::Picture;
+use crate::screen::live::Picture;
 
 /// A server after so many seconds of the same: 90 admitted and 10 refused in
 /// each.

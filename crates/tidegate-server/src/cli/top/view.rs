@@ -7,8 +7,8 @@ use ratatui::crossterm::event::KeyCode;
 
 use super::Wish;
 use super::feed::News;
-use crate::causes::in_full;
-use crate::live::{LatencyPicture, Picture, RefusalPicture, RulePicture};
+use crate::run::causes::in_full;
+use crate::screen::live::{LatencyPicture, Picture, RefusalPicture, RulePicture};
 
 /// Seconds that are remembered of each rule.
 const HISTORY: usize = 120;
