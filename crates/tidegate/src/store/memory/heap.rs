@@ -89,11 +89,11 @@ impl Heap {
     }
 
     /// Drops what has become forgettable in the next bucket, unless another thread has locked it.
-    /// `own` is a bucket that the caller holds, and its number.
-    pub(super) fn sweep(&self, own: (usize, &mut Bucket), now: Micros) {
+    /// `held` is the bucket of the number `own`, which the caller has locked.
+    pub(super) fn sweep(&self, own: usize, held: &mut Bucket, now: Micros) {
         let next = self.hand.fetch_add(1, Ordering::Relaxed) as usize % self.buckets.len();
-        if next == own.0 {
-            return self.drop_forgettable(own.1, now);
+        if next == own {
+            return self.drop_forgettable(held, now);
         }
         if let Some(mut bucket) = try_lock(&self.buckets[next]) {
             self.drop_forgettable(&mut bucket, now);

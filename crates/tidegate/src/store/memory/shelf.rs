@@ -174,7 +174,7 @@ impl Shelf for Heap {
             entry.set(kernel, AnyState::Fresh, Micros::MAX);
             bucket.push(entry);
         }
-        self.sweep((number, bucket), now);
+        self.sweep(number, bucket, now);
         Ok(())
     }
 
