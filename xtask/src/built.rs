@@ -65,7 +65,9 @@ pub(crate) fn server(packages: &str) -> Result<String, Failure> {
 
 /// The examples of a package, in the order of their names.
 pub(crate) fn examples(package: &str) -> Result<Vec<Program>, Failure> {
-    let mut found = all(CRATES, "--examples")?;
+    // `cargo test --examples` would build the tests in them, and not what they show.
+    let printed = Step::cargo(&format!("build {CRATES} --examples --quiet --message-format json")).read()?;
+    let mut found: Vec<Program> = printed.lines().filter_map(|line| program(line, CRATES)).collect();
     found.retain(|program| program.kind == "example" && program.package() == package);
     found.sort_by(|one, other| one.name.cmp(&other.name));
     if found.is_empty() { Err(format!("{package} has no examples")) } else { Ok(found) }

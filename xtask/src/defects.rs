@@ -110,9 +110,9 @@ const DEFECTS: &[Defect] = &[
     },
     Defect {
         name: "a newcomer who finds room begins anew",
-        file: "crates/tidegate/src/store/memory/single.rs",
-        from: "filter(|shared| shared.matters(at))",
-        to: "filter(|shared| false && shared.matters(at))",
+        file: "crates/tidegate/src/store/memory/overflow.rs",
+        from: "used.map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()",
+        to: "used.filter(|_| false).map(|entry| kernel.copy(&entry.state, now)).unwrap_or_default()",
     },
     Defect {
         name: "the second line is not searched",

@@ -52,13 +52,13 @@ pub(crate) const LEFT_TO_CI: [(&str, &[&str]); 8] = [
     (
         "tidegate-server/lib",
         &[
-            "crossings::tests::long_keys",
-            "held::tests::more_than_the_bound",
-            "history::tests::a_day_of_history",
-            "http::plain::tests::whatever_arrives",
+            "tell::crossings::tests::long_keys",
+            "tell::held::tests::more_than_the_bound",
+            "screen::history::tests::a_day_of_history",
+            "wire::http::plain::tests::whatever_arrives",
             "quota::tests::assigned_shares_never_exceed",
             "quota::tests::many_clients_share",
-            "resp::frame::tests::commands_are_those_of_the_naive_parser",
+            "wire::resp::frame::tests::commands_are_those_of_the_naive_parser",
         ],
     ),
     (

@@ -39,7 +39,7 @@ pub enum Verb {
 /// A charge that was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Charged {
-    /// When it counts as made: by the state's own time, which may be [ahead](Kernel::ahead).
+    /// When it counts as made: by the state's own time, which may be [ahead](super::Kernel::ahead).
     pub at: Micros,
     /// Of how much.
     pub cost: u64,
