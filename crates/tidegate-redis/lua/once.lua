@@ -12,15 +12,15 @@
 -- renew (2) is to correct those charges; what was settled has the answer to that in their
 -- place, after an =.
 local once, stands_for, reserved
-local states, gone, charges = {}, {}, {}
+local states, lapsed, charges = {}, {}, {}
 if known_for > 0 then
   local place = since and #KEYS - 1 or #KEYS
   local words
   once = KEYS[place]
   stands_for, words = string.match(ARGV[place], '^(%x+) (.*)$')
   for word in string.gmatch(words, '%S+') do
-    local place = #states + 1
-    states[place], gone[place] = string.match(word, '^([^,]*)(.*)$')
+    local number = #states + 1
+    states[number], lapsed[number] = string.match(word, '^([^,]*)(.*)$')
   end
   local known = call('GET', once)
   if purpose > 0 then
@@ -45,7 +45,7 @@ end
 
 -- What was charged to a limit that is forgotten.
 local function forgotten_charge(index)
-  for of in string.gmatch(gone[index] or '', '%x+') do
+  for of in string.gmatch(lapsed[index] or '', '%x+') do
     if charges[of] then
       return charges[of]
     end
