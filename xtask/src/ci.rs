@@ -106,7 +106,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
 fn circle(options: &Options, report: &mut Report) {
     let is_wanted = |label: &str| options.only.as_ref().is_none_or(|word| label.contains(word.as_str()));
     let needs_tests =
-        ["tidegate-", "Valkey", "simulation"].iter().any(|part| is_wanted(part)) || options.only.is_none();
+        ["tidegate-", "xtask", "Valkey", "simulation"].iter().any(|part| is_wanted(part)) || options.only.is_none();
     let (found, tests, full_server) = thread::scope(|scope| {
         let found = scope.spawn(find_programs);
         let mut build = |packages: &str| if needs_tests { build(packages, report) } else { Vec::new() };
