@@ -105,8 +105,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
 /// What follows the first circle.
 fn circle(options: &Options, report: &mut Report) {
     let is_wanted = |label: &str| options.only.as_ref().is_none_or(|word| label.contains(word.as_str()));
-    let needs_tests =
-        ["tidegate-", "xtask", "Valkey", "simulation"].iter().any(|part| is_wanted(part)) || options.only.is_none();
+    let needs_tests = options.only.is_none() || !whole_jobs().iter().any(|job| is_wanted(job.label()));
     let (found, tests, full_server) = thread::scope(|scope| {
         let found = scope.spawn(find_programs);
         let mut build = |packages: &str| if needs_tests { build(packages, report) } else { Vec::new() };
